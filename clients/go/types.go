@@ -40,7 +40,7 @@ type Client struct {
 	IDTokenClaims bool `json:"id_token_claims"`
 	// The algorithm that ID tokens are signed with. One of: RS256, ES256, EdDSA.
 	IDTokenSignedResponseAlg string `json:"id_token_signed_response_alg"`
-	// The client's public keys. `private_key_jwt` requires this or `jwks_uri`.
+	// The client's public keys, for verifying: `use`, if it is there, is `sig`, and `key_ops` contains `verify`. `private_key_jwt` requires this or `jwks_uri`.
 	JWKS *KeySet `json:"jwks,omitempty"`
 	// Where the client publishes its key set, instead of `jwks`. http is accepted only with `--dev`.
 	JWKSURI *string `json:"jwks_uri,omitempty"`
@@ -132,7 +132,7 @@ type ClientDefinition struct {
 	IDTokenClaims Optional[bool] `json:"id_token_claims,omitzero"`
 	// The algorithm that ID tokens are signed with. Default: `RS256`; `ES256` if the account's profile is `fapi2`. One of: RS256, ES256, EdDSA.
 	IDTokenSignedResponseAlg Optional[string] `json:"id_token_signed_response_alg,omitzero"`
-	// The client's public keys. `private_key_jwt` requires this or `jwks_uri`.
+	// The client's public keys, for verifying: `use`, if it is there, is `sig`, and `key_ops` contains `verify`. `private_key_jwt` requires this or `jwks_uri`.
 	JWKS Optional[KeySet] `json:"jwks,omitzero"`
 	// Where the client publishes its key set, instead of `jwks`. http is accepted only with `--dev`.
 	JWKSURI Optional[string] `json:"jwks_uri,omitzero"`
@@ -667,12 +667,15 @@ type KeySetKey struct {
 	// One of: ES256, RS256, PS256, EdDSA, Ed25519.
 	Alg *string `json:"alg,omitempty"`
 	// One of: P-256, Ed25519.
-	Crv *string `json:"crv,omitempty"`
-	E   *string `json:"e,omitempty"`
-	Kid *string `json:"kid,omitempty"`
+	Crv    *string  `json:"crv,omitempty"`
+	E      *string  `json:"e,omitempty"`
+	KeyOps []string `json:"key_ops,omitempty"`
+	Kid    *string  `json:"kid,omitempty"`
 	// One of: EC, OKP, RSA.
 	Kty string  `json:"kty"`
 	N   *string `json:"n,omitempty"`
+	// One of: sig.
+	Use *string `json:"use,omitempty"`
 	X   *string `json:"x,omitempty"`
 	Y   *string `json:"y,omitempty"`
 }

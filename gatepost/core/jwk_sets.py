@@ -31,6 +31,11 @@ def jwks_problem(value: Any) -> str:
             return f"keys must be {KEYS}"
         if key.get("alg") not in (None, *ASSERTION_ALGORITHMS):
             return f"alg must be one of {', '.join(ASSERTION_ALGORITHMS)}"
+        if key.get("use", "sig") != "sig":
+            return "use must be sig, or left out: the keys are only for verifying"
+        operations = key.get("key_ops", ["verify"])
+        if not isinstance(operations, list) or "verify" not in operations:
+            return "key_ops must contain verify, or be left out: the keys are only for verifying"
     kids = [key["kid"] for key in keys if "kid" in key]
     if len(keys) > 1 and (len(kids) != len(keys) or len({str(kid) for kid in kids}) != len(kids)):
         return "several keys need a kid each, all different"
@@ -46,8 +51,7 @@ def usable_keys(jwks: Any) -> list[dict[str, Any]] | None:
     keys = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(keys, list):
         return None
-    signing = [key for key in keys[:100] if isinstance(key, dict) and key.get("use", "sig") == "sig"]
-    return [key for key in signing if not jwks_problem({"keys": [key]})]
+    return [key for key in keys[:100] if not jwks_problem({"keys": [key]})]
 
 
 def jwks_schema() -> Json:
@@ -62,7 +66,12 @@ def jwks_schema() -> Json:
     key: Json = {
         "type": "object",
         "required": ["kty"],
-        "properties": {"kid": {"type": "string"}, "alg": {"enum": [None, *ASSERTION_ALGORITHMS]}},
+        "properties": {
+            "kid": {"type": "string"},
+            "alg": {"enum": [None, *ASSERTION_ALGORITHMS]},
+            "use": {"const": "sig"},
+            "key_ops": array({"type": "string"}, contains={"const": "verify"}),
+        },
         "anyOf": kinds,
         "not": {"anyOf": [{"required": [member]} for member in PRIVATE_PARTS]},
     }

@@ -182,7 +182,8 @@ MEMBERS = table(
     Member(
         "jwks",
         schema.ref("KeySet") | {EXPECTS: f"a JWK set of 1 to 20 public keys: {KEYS}"},
-        "The client's public keys. `private_key_jwt` requires this or `jwks_uri`.",
+        "The client's public keys, for verifying: `use`, if it is there, is `sig`, and `key_ops` contains `verify`. "
+        "`private_key_jwt` requires this or `jwks_uri`.",
         rule=jwks_problem,
     ),
     Member(

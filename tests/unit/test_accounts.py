@@ -223,6 +223,11 @@ class TestLoginKeys:
         with pytest.raises(BadSetting, match="RSA of 2048 to 8192 bits"):
             with_setting("login_jwks", key_set(WEAK))
 
+    @pytest.mark.parametrize("members", [{"use": "enc"}, {"key_ops": ["sign"]}])
+    def test_a_key_that_is_not_for_verifying_is_refused(self, members: dict[str, Any]) -> None:
+        with pytest.raises(BadSetting, match="the keys are only for verifying"):
+            with_setting("login_jwks", key_set(EC | members))
+
     @pytest.mark.parametrize("part", ["d", "k", "p", "q", "dp", "dq", "qi", "oth"])
     def test_private_parts_are_refused(self, part: str) -> None:
         with pytest.raises(BadSetting, match="public keys only"):

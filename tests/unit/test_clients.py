@@ -59,6 +59,7 @@ RIGHT: list[tuple[str, list[Any]]] = [
     ("status", ["active", "disabled"]),
     ("metadata", [{"a": ""}, {"a" * 64: "b" * 512}, {str(n): "" for n in range(50)}]),
     ("jwks", [{"keys": [KEY]}, {"keys": [RSA]}, {"keys": [OKP]}, {"keys": [KEY | {"alg": "ES256", "use": "sig"}]},
+              {"keys": [KEY | {"key_ops": ["verify"]}]},
               {"keys": [KEY | {"kid": "1"}, RSA | {"kid": "2"}, OKP | {"kid": "3"}]},
               {"keys": [KEY | {"kid": str(n)} for n in range(20)]}]),
     ("jwks_uri", ["https://example.com/jwks", "https://example.com/".ljust(2048, "a")]),
@@ -197,6 +198,24 @@ class TestKeys:
     @pytest.mark.parametrize("alg", ["none", "HS256", "ES384", "RS1", "", 5, ["ES256"]])
     def test_a_key_is_for_an_algorithm_we_take(self, alg: Any) -> None:
         assert refused(KEYED | {"jwks": {"keys": [KEY | {"alg": alg}]}}).detail.startswith("jwks: alg must be one of")
+
+    @pytest.mark.parametrize(
+        ("member", "value"),
+        [
+            ("use", "enc"), ("use", ""), ("use", "SIG"), ("use", None), ("use", 5), ("use", ["sig"]),
+            ("key_ops", []), ("key_ops", ["sign"]), ("key_ops", ["encrypt", "wrapKey"]), ("key_ops", "verify"),
+            ("key_ops", None), ("key_ops", 5), ("key_ops", {}),
+        ],
+    )  # fmt: skip
+    def test_a_key_is_for_verifying(self, member: str, value: Any) -> None:
+        """RFC 7517, sections 4.2 and 4.3."""
+        for keys in ([KEY | {member: value}], [KEY | {"kid": "1"}, OKP | {"kid": "2", member: value}]):
+            assert refused(KEYED | {"jwks": {"keys": keys}}).detail.startswith(f"jwks: {member} must ")
+            assert len(jwk_sets.usable_keys({"keys": keys}) or []) == len(keys) - 1
+
+    def test_a_stored_key_that_is_not_for_verifying_blocks_no_change(self) -> None:
+        stored = msgspec.structs.replace(defined(KEYED), jwks={"keys": [KEY | {"use": "enc"}]})
+        assert defined({"status": "disabled"}, stored).jwks == stored.jwks
 
     @pytest.mark.parametrize("jwks", [{}, [], "x", 5, {"keys": []}, {"keys": {}}, {"keys": [5]}, {"keys": [KEY] * 21}])
     def test_what_is_no_key_set_is_refused(self, jwks: Any) -> None:

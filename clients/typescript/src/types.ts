@@ -35,7 +35,7 @@ export interface Client {
   id_token_claims: boolean;
   /** The algorithm that ID tokens are signed with. */
   id_token_signed_response_alg: "RS256" | "ES256" | "EdDSA";
-  /** The client's public keys. `private_key_jwt` requires this or `jwks_uri`. */
+  /** The client's public keys, for verifying: `use`, if it is there, is `sig`, and `key_ops` contains `verify`. `private_key_jwt` requires this or `jwks_uri`. */
   jwks?: KeySet;
   /** Where the client publishes its key set, instead of `jwks`. http is accepted only with `--dev`. */
   jwks_uri?: string;
@@ -126,7 +126,7 @@ export interface ClientRegistration {
   id_token_claims?: boolean | null;
   /** The algorithm that ID tokens are signed with. Default: `RS256`; `ES256` if the account's profile is `fapi2`. */
   id_token_signed_response_alg?: "RS256" | "ES256" | "EdDSA" | null;
-  /** The client's public keys. `private_key_jwt` requires this or `jwks_uri`. */
+  /** The client's public keys, for verifying: `use`, if it is there, is `sig`, and `key_ops` contains `verify`. `private_key_jwt` requires this or `jwks_uri`. */
   jwks?: KeySet | null;
   /** Where the client publishes its key set, instead of `jwks`. http is accepted only with `--dev`. */
   jwks_uri?: string | null;
@@ -215,7 +215,7 @@ export interface ClientRedefinition {
   id_token_claims?: boolean | null;
   /** The algorithm that ID tokens are signed with. Default: `RS256`; `ES256` if the account's profile is `fapi2`. */
   id_token_signed_response_alg?: "RS256" | "ES256" | "EdDSA" | null;
-  /** The client's public keys. `private_key_jwt` requires this or `jwks_uri`. */
+  /** The client's public keys, for verifying: `use`, if it is there, is `sig`, and `key_ops` contains `verify`. `private_key_jwt` requires this or `jwks_uri`. */
   jwks?: KeySet | null;
   /** Where the client publishes its key set, instead of `jwks`. http is accepted only with `--dev`. */
   jwks_uri?: string | null;
@@ -727,9 +727,11 @@ export interface KeySetKey {
   alg?: "ES256" | "RS256" | "PS256" | "EdDSA" | "Ed25519" | null;
   crv?: "P-256" | "Ed25519";
   e?: string;
+  key_ops?: string[];
   kid?: string;
   kty: "EC" | "OKP" | "RSA";
   n?: string;
+  use?: "sig";
   x?: string;
   y?: string;
 }
