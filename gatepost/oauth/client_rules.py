@@ -96,7 +96,10 @@ def _with_grants(client: Client, body: Mapping[str, Any], given: list[dict[str, 
     beyond = scopes.first_beyond(granted, allowed)
     if beyond is not None:
         return MEMBERS.refusal("grants", f"{beyond} is not in the client's scope")
-    return msgspec.structs.replace(client, grants=parsed, explicit_grants=True, scope=" ".join(allowed))
+    scope = " ".join(allowed)
+    if not client.scope and (problem := MEMBERS.problem("scope", scope)):
+        return MEMBERS.refusal("grants", f"the client's scope, which is built from them, {problem}")
+    return msgspec.structs.replace(client, grants=parsed, explicit_grants=True, scope=scope)
 
 
 def _with_grant_types(client: Client, grant_types: list[str]) -> Client:
@@ -150,9 +153,15 @@ def _violations(client: Client) -> Iterator[Violation]:
     if not client.require_nonce and client.require_pkce:
         yield "require_nonce", "may be false only if require_pkce is false; with PKCE no nonce is needed"
     granted = {name for grant in client.grants for name in grant.scopes}
-    for name in scopes.split(client.scope):
-        if name not in granted:
-            yield "scope", f"{name} cannot be obtained by {', '.join(client.grant_types)}"
+    missing = scopes.first_beyond(scopes.split(client.scope), granted)
+    if missing is not None:
+        yield "scope", _missing_scope(missing, client)
+
+
+def _missing_scope(name: str, client: Client) -> str:
+    if client.explicit_grants:
+        return f"{name} is in none of the client's explicit grants; add it to one, or send grants: null"
+    return f"{name} cannot be obtained by {', '.join(client.grant_types)}"
 
 
 def _key_violations(client: Client) -> Iterator[Violation]:

@@ -152,7 +152,9 @@ MEMBERS = table(
     ),
     Member(
         "grant_types",
-        schema.array(schema.one_of(GRANT_TYPES), expects="a list of grant types", minItems=1, uniqueItems=True),
+        schema.array(
+            schema.one_of(GRANT_TYPES), expects="a list of at least one grant type", minItems=1, uniqueItems=True
+        ),
         "How the client obtains tokens. Send `client_credentials` for a machine.",
         default_text="`authorization_code`",
     ),
@@ -167,7 +169,7 @@ MEMBERS = table(
         schema.string(
             0,
             16_000,
-            expects="scope names separated by single spaces",
+            expects="scope names separated by single spaces, at most 16,000 characters in all",
             pattern=f"^(?:{scopes.SCOPE_TOKEN.pattern}(?: {scopes.SCOPE_TOKEN.pattern})*)?$",
             examples=["gatepost:clients"],
         ),

@@ -21,8 +21,12 @@ def problem(uri: str, *, native: bool) -> str:
         _ = parts.port
     except ValueError:
         return "is not a URI"
-    if not uri.isascii() or not uri.isprintable() or " " in uri or "\\" in uri or len(uri) > 2048:
+    if not uri.isascii() or not uri.isprintable() or len(uri) > 2048:
         return "must be at most 2048 printable ASCII characters"
+    if " " in uri or "\\" in uri:
+        return f"must have no {'space' if ' ' in uri else 'backslash'}"
+    if not parts.scheme:
+        return "must be an absolute URI, such as https://app.example.com/callback"
     if "#" in uri:
         return "must have no fragment"
     if "@" in parts.netloc:

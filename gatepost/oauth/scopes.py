@@ -163,6 +163,11 @@ def first_beyond(names: Collection[str], allowed: Collection[str]) -> str | None
     return next(name for name in names if name in beyond) if beyond else None
 
 
+def refused(name: str, reason: str) -> str:
+    """What is wrong with a `scope` value: this name of it, which is empty if there are two spaces or one at an end."""
+    return f"{name[:128]} {reason}" if name else "names must be separated by single spaces"
+
+
 def default_resource(account: str) -> str:
     """The resource of an account's scopes that name no other."""
     return f"urn:gatepost:{account}"

@@ -203,7 +203,7 @@ def scopes_are_agreed(draft: Draft, _definitions: Definitions) -> Draft | Refusa
     agreed = draft.context.scope if draft.context else ()
     beyond = scopes.first_beyond(draft.request.scope, agreed)
     if beyond is not None:
-        return Refusal("invalid_scope", f"scope: {beyond[:128]} exceeds what was agreed to", "scope")
+        return Refusal("invalid_scope", f"scope: {scopes.refused(beyond, 'exceeds what was agreed to')}", "scope")
     return msgspec.structs.replace(draft, scope=draft.request.scope or agreed)
 
 
@@ -212,7 +212,8 @@ def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refus
     granted = draft.grant.scopes if draft.grant else []
     missing = scopes.first_beyond(draft.scope, granted)
     if missing is not None:
-        return Refusal("invalid_scope", f"scope: {missing[:128]} is not in the client's grant", "scope")
+        detail = scopes.refused(missing, "is not in the client's grant")
+        return Refusal("invalid_scope", f"scope: {detail}", "scope")
     return draft
 
 

@@ -467,6 +467,10 @@ def test_a_wrong_request(name: str) -> None:
     assert len(found.detail) < 400
 
 
+def test_two_spaces_in_the_scope_are_named() -> None:
+    assert refused({"scope": "openid  read"}).detail == "scope: names must be separated by single spaces"
+
+
 def test_every_check_refuses_something() -> None:
     assert {check for *_, check in WRONG.values()} == {check.__name__ for check in CHECKS}
 

@@ -117,7 +117,18 @@ class TestGiven:
         assert refused({"scope": "read", "grants": [OWN, EXCHANGE]}).detail == (
             "grants: write is not in the client's scope"
         )
-        assert refused({"scope": "read write more", "grants": [OWN, EXCHANGE]}).pointer == "/scope"
+        for body, known in (({"scope": "read write more", "grants": [OWN, EXCHANGE]}, None), ({"scope": "more"}, made)):
+            assert refused(body, known).detail == (
+                "scope: more is in none of the client's explicit grants; add it to one, or send grants: null"
+            )
+
+    def test_the_scope_that_is_built_from_them_is_bounded(self) -> None:
+        names = [f"{number:0>128}" for number in range(125)]  # 16,124 characters with the spaces
+        assert refused({"grants": [OWN | {"scopes": names}]}).detail == (
+            "grants: the client's scope, which is built from them, must be scope names separated by single spaces, "
+            "at most 16,000 characters in all"
+        )
+        assert len(defined({"grants": [OWN | {"scopes": names[:124]}]}).scope) == 15_995
 
     def test_grant_types_must_be_the_same(self) -> None:
         assert defined(MACHINE | {"grants": [OWN]}).grant_types == ["client_credentials"]

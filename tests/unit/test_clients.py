@@ -118,6 +118,13 @@ class TestMembers:
             assert found.detail.startswith(f"{member}: ")
             assert len(found.detail) < 400
 
+    def test_a_bound_that_is_exceeded_is_named(self) -> None:
+        names = " ".join(f"{number:0>128}" for number in range(125))
+        assert refused(MACHINE | {"scope": names}).detail == (
+            "scope: must be scope names separated by single spaces, at most 16,000 characters in all"
+        )
+        assert refused({"grant_types": []}).detail == "grant_types: must be a list of at least one grant type"
+
     def test_every_member_stands_in_both_tables(self) -> None:
         """Except members with their own tests."""
         right, wrong = {member for member, _ in RIGHT}, {member for member, _ in WRONG}

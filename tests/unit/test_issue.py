@@ -12,6 +12,7 @@ from gatepost.oauth.client_grants import GRANT_TYPES, JWT_BEARER
 from gatepost.oauth.clients import Client
 from gatepost.oauth.dpop import Proof
 from gatepost.oauth.grants import GRANTS, client_credentials
+from gatepost.oauth.scopes import split
 from gatepost.oauth.signing_keys import SigningKey
 from gatepost.oauth.token_rules import CONSENT_RULES, SHARED, Draft, GrantContext, Rule, decide, explain, mint
 from tests.unit.drafts import (
@@ -119,6 +120,13 @@ class TestRefusing:
         found = decide(draft("read", "write", by=client("read")), SCOPES, RULES)
         assert isinstance(found, Refusal)
         assert found.detail == "scope: write is not in the client's grant"
+
+    @pytest.mark.parametrize("scope", ["read  write", " read", "read ", " "])
+    def test_two_spaces_are_named(self, scope: str) -> None:
+        asked = by_code(*split(scope), agreed=("read", "write"))
+        for found in (decide(draft(*split(scope)), SCOPES, RULES), decide(asked, SCOPES, CODE)):
+            assert isinstance(found, Refusal)
+            assert (found.code, found.detail) == ("invalid_scope", "scope: names must be separated by single spaces")
 
     def test_a_grant_of_another_type_does_not_count(self) -> None:
         asked = draft("read")

@@ -120,6 +120,21 @@ def test_wrong(uri: str, application_type: str) -> None:
         assert len(found.detail) < 500
 
 
+@pytest.mark.parametrize(
+    ("uri", "problem"),
+    [
+        ("/callback", "must be an absolute URI, such as https://app.example.com/callback"),
+        ("callback", "must be an absolute URI, such as https://app.example.com/callback"),
+        ("https://app.example.com/a\\b", "must have no backslash"),
+        ("https://app.example.com/a b", "must have no space"),
+        ("HTTPS://app.example.com/", "must have its scheme in lower case, since redirect URIs are compared as strings"),
+    ],
+)
+@pytest.mark.parametrize("native", [False, True])
+def test_the_problem_is_named(uri: str, problem: str, native: bool) -> None:
+    assert redirect_uris.problem(uri, native=native) == problem
+
+
 @pytest.mark.parametrize("uri", NATIVE_ONLY)
 def test_private_use_schemes_are_for_native_applications(uri: str) -> None:
     assert defined(NATIVE | {"redirect_uris": [uri]}).redirect_uris == [uri]
