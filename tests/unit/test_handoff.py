@@ -179,7 +179,8 @@ def authorization(**changes: Any) -> Authorization:
 
 class TestGranted:
     def test_the_plainest(self) -> None:
-        assert check() == Granted(ConsentDetails("ada", ["openid", "read"], auth_time=SECONDS))
+        refused = ["offline_access"]  # it was requested, too
+        assert check() == Granted(ConsentDetails("ada", ["openid", "read"], auth_time=SECONDS, refused=refused))
 
     def test_with_everything(self) -> None:
         wanted = authorization(
