@@ -204,13 +204,15 @@ def parameters(raw: bytes, *, repeatable: tuple[str, ...] | None = ()) -> dict[s
 
 
 def parameters_sent_once(raw: bytes, names: Collection[str]) -> dict[str, list[str]]:
-    """Those of these parameters that a form has once, even if the form is invalid."""
+    """These parameters of a form, even if the form is invalid; none if one of them is repeated."""
     pairs = [pair.partition(b"=") for pair in raw.split(b"&")]
     sent: dict[str, list[str]] = {}
     for name in names:
         values = [value for sent_name, _, value in pairs if value and sent_name == name.encode()]
+        if len(values) > 1:
+            return {}
         try:
-            value = _unquote(values[0].decode("utf-8")) if len(values) == 1 else ""
+            value = _unquote(values[0].decode("utf-8")) if values else ""
         except UnicodeDecodeError:
             continue
         if value and "\0" not in value:
