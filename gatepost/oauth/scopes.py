@@ -163,8 +163,8 @@ def first_beyond(names: Collection[str], allowed: Collection[str]) -> str | None
     return next(name for name in names if name in beyond) if beyond else None
 
 
-def refused(name: str, reason: str) -> str:
-    """What is wrong with a `scope` value: this name of it, which is empty if there are two spaces or one at an end."""
+def problem_with(name: str, reason: str) -> str:
+    """What is wrong with this name in a `scope` value. It is empty if the value has a space too many."""
     return f"{name[:128]} {reason}" if name else "names must be separated by single spaces"
 
 

@@ -55,7 +55,7 @@ class ScopeLimit(NamedTuple):
 
     audience: tuple[str, ...]
     scope: tuple[str, ...]
-    of: str = "subject token, or in a token that it was obtained for"
+    source: str = "subject token, or in a token that it was obtained for"
 
 
 class GrantContext(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ def scopes_are_agreed(draft: Draft, _definitions: Definitions) -> Draft | Refusa
     agreed = draft.context.scope if draft.context else ()
     beyond = scopes.first_beyond(draft.request.scope, agreed)
     if beyond is not None:
-        return Refusal("invalid_scope", f"scope: {scopes.refused(beyond, 'exceeds what was agreed to')}", "scope")
+        return Refusal("invalid_scope", f"scope: {scopes.problem_with(beyond, 'exceeds what was agreed to')}", "scope")
     return msgspec.structs.replace(draft, scope=draft.request.scope or agreed)
 
 
@@ -212,7 +212,7 @@ def scopes_are_granted(draft: Draft, _definitions: Definitions) -> Draft | Refus
     granted = draft.grant.scopes if draft.grant else []
     missing = scopes.first_beyond(draft.scope, granted)
     if missing is not None:
-        detail = scopes.refused(missing, "is not in the client's grant")
+        detail = scopes.problem_with(missing, "is not in the client's grant")
         return Refusal("invalid_scope", f"scope: {detail}", "scope")
     return draft
 

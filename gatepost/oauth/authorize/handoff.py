@@ -123,7 +123,7 @@ def check(
         return details
     beyond = scopes.first_beyond(details.scope, authorization.scope)
     if beyond is not None:
-        return invalid_handoff(f"scope: {scopes.refused(beyond, 'was not requested')}")
+        return invalid_handoff(f"scope: {scopes.problem_with(beyond, 'was not requested')}")
     if not details.scope:
         return invalid_handoff("scope: must name the scopes that were granted")
     if details.scope == [scopes.OFFLINE]:

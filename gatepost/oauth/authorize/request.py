@@ -187,7 +187,7 @@ def scopes_are_granted(authorization: Authorization, request: AuthorizationReque
     grant = request.client.grant("authorization_code")
     beyond = scopes.first_beyond(names, grant.scopes if grant else ())
     if beyond is not None:
-        return _invalid_scope(scopes.refused(beyond, "is not in the client's grant"))
+        return _invalid_scope(scopes.problem_with(beyond, "is not in the client's grant"))
     for name in names:
         scope = request.scope(name)
         if name not in PROTOCOL_SCOPES and (scope is None or scope.status != "active"):

@@ -40,7 +40,7 @@ def stays_within_the_subject(draft: Draft, _definitions: Definitions) -> Draft |
     for limit in draft.context.limits if draft.context else ():
         beyond = scopes.first_beyond(draft.scope, limit.scope) if resource in map(owned_as, limit.audience) else None
         if beyond is not None:
-            detail = f"scope: {beyond} is not in the {limit.of}"
+            detail = f"scope: {beyond} is not in the {limit.source}"
             return Refusal("invalid_scope", detail, "scope")
     return draft
 
