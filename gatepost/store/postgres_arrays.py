@@ -5,7 +5,7 @@ and each element after its length, or -1 for NULL.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -40,28 +40,31 @@ def _of_type(kind: str) -> tuple[type[Array], type[Dumper]]:
     return OfType, OfTypeDumper
 
 
-def _bytes(values: Iterable[bytes | None]) -> list[bytes]:
-    return [_NULL if value is None else len(value).to_bytes(4, "big") + value for value in values]
+def _bytes(values: Sequence[bytes | None]) -> bytes:
+    if None not in values and len(lengths := set(map(len, values))) == 1:  # type: ignore[arg-type]
+        length = lengths.pop().to_bytes(4, "big")  # of all of them, as for ids
+        return length + length.join(values)  # type: ignore[arg-type]
+    return b"".join([_NULL if value is None else len(value).to_bytes(4, "big") + value for value in values])
 
 
-def _texts(values: Iterable[str | None]) -> list[bytes]:
+def _texts(values: Sequence[str | None]) -> bytes:
     return _bytes([None if value is None else value.encode() for value in values])
 
 
-def _numbers(size: int) -> Callable[[Iterable[int | None]], list[bytes]]:
-    length = size.to_bytes(4, "big")
+def _numbers(size: int, format_: str) -> Callable[[Sequence[int | None]], bytes]:
+    pack = struct.Struct(format_).pack
 
-    def encode(values: Iterable[int | None]) -> list[bytes]:
-        return [_NULL if value is None else length + value.to_bytes(size, "big", signed=True) for value in values]
+    def encode(values: Sequence[int | None]) -> bytes:
+        return b"".join([_NULL if value is None else pack(size, value) for value in values])
 
     return encode
 
 
-_ELEMENTS: dict[str, Callable[[Any], list[bytes]]] = {
+_ELEMENTS: dict[str, Callable[[Any], bytes]] = {
     "bytea": _bytes,
     "text": _texts,
-    "integer": _numbers(4),
-    "bigint": _numbers(8),
+    "integer": _numbers(4, "!ii"),
+    "bigint": _numbers(8, "!iq"),
 }
 _OF_TYPE = {kind: _of_type(kind) for kind in _ELEMENTS}
 
@@ -73,10 +76,17 @@ def register(database: psycopg.Connection[Any]) -> None:
 
 
 def encode(kind: str, values: Sequence[Any]) -> Array:
-    """Encode an array that has at least one element. `kind` is the type of the elements in SQL."""
+    """Encode an array that has at least one element. `kind` is the type of the elements in SQL.
+
+    Many columns have the same value in all rows.
+    """
+    encode_elements = _ELEMENTS[kind]
     try:
-        elements = _ELEMENTS[kind](values)
-    except OverflowError:
+        if values.count(values[0]) == len(values):
+            elements = encode_elements(values[:1]) * len(values)
+        else:
+            elements = encode_elements(values)
+    except struct.error:
         raise psycopg.DataError(f"a number is too large for {kind}") from None
     header = _HEADER.pack(1, None in values, postgres.types[kind].oid, len(values), 1)
-    return _OF_TYPE[kind][0](b"".join([header, *elements]))
+    return _OF_TYPE[kind][0](header + elements)

@@ -69,6 +69,7 @@ _PLAN_EACH = "SET LOCAL plan_cache_mode = force_custom_plan"
 _PLANS_FOR = 1.0  # seconds
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
+_NAME = re.compile(r"%\((\w+)\)[bs]")
 _GIVEN = re.compile(
     r"WITH given \((?P<columns>.*?)\) AS \(SELECT \* FROM (?P<unnest>unnest\(.*?\))\)\s*(?P<text>.*)", re.DOTALL
 )
@@ -235,7 +236,10 @@ class PostgresConnection:
         for number, (text, rows) in enumerate(appended):
             parameters |= columns_of(text, rows, f"a{number}_")
         text = _combined(tuple(conditional), tuple(text for text, _ in appended), unless_changed is not None)
-        [(written,)] = self.database.execute(text, parameters, prepare=True, binary=True).fetchall()
+        numbered, names = _numbered(text)
+        cursor = psycopg.RawCursor(self.database)
+        cursor.execute(numbered, [parameters[name] for name in names], prepare=True, binary=True)
+        [(written,)] = cursor.fetchall()
         self._check_replicated()  # without a transaction around it, the statement commits
         return bool(written)
 
@@ -324,6 +328,16 @@ def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...
             f"appended{number} AS ({_with_table(text, f'rows{number}')})",
         ]
     return f"WITH {', '.join(parts)} SELECT met FROM condition"
+
+
+@cache
+def _numbered(text: str) -> tuple[str, list[str]]:
+    """The text with numbered parameters, and their names in this order.
+
+    For a text with so many parameters, the driver would do this each time.
+    """
+    names = list(dict.fromkeys(_NAME.findall(text)))
+    return _NAME.sub(lambda match: f"${names.index(match[1]) + 1}", text).replace("%%", "%"), names
 
 
 def _split(statement: str, prefix: str) -> tuple[str, str, str]:

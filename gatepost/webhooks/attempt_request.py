@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gatepost.core import ids
 from gatepost.core.webhook_signature import Signer, signature
 from gatepost.egress.transfer import Outgoing
 from gatepost.webhooks import define_endpoint, endpoint_headers, message
@@ -36,13 +35,13 @@ class RequestBuilder:
     def build(self, claim: Claim) -> Outgoing:
         endpoint, attempt = claim.endpoint, claim.attempt
         prepared = self._prepare(endpoint)
-        event = EventMessage(claim.account, message.event_id(claim.queued.event), claim.type, claim.at, claim.data)
+        event = EventMessage(claim.account, claim.event_id, claim.type, claim.at, claim.data)
         body = message.body(event, endpoint.format)
         timestamp = attempt.started_at // 1000
         signers = [prepared.signers[secret] for secret in attempt.signed_with]
         headers = message.headers(prepared.headers, event.id, timestamp, signature(signers, event.id, timestamp, body))
         if self._traces is not None:
-            parent = self._traces.start_attempt(event.id, event.type, ids.text("dlv", claim.queued.id), claim.number)
+            parent = self._traces.start_attempt(event.id, event.type, claim.delivery_id, claim.number)
             if not prepared.has_traceparent:
                 headers.append(parent)
         new_connection = claim.queued.because == "connection_closed"

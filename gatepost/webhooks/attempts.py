@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gatepost.core import ids
 from gatepost.core.logging import AttemptLine, log, log_attempts
 from gatepost.core.metrics import SHORTAGES, attempt_counter
 from gatepost.egress.sender import Sender
 from gatepost.egress.senders import Senders
 from gatepost.egress.transfer import SendResult
-from gatepost.webhooks import decide, message, settle
+from gatepost.webhooks import decide, settle
 from gatepost.webhooks.attempt_request import RequestBuilder
 from gatepost.webhooks.claim import Claim
 from gatepost.webhooks.schedule import Schedule
@@ -68,7 +67,7 @@ class Attempts:
             self._not_sent(Result(claim, self._now(), detail="not sent: the service was stopping", sent=False))
             return
         if claim.is_lost:
-            log.error("an event is missing in the ledger", delivery=delivery_id(claim))
+            log.error("an event is missing in the ledger", delivery=claim.delivery_id)
             self._fail(claim, "the event is missing in the ledger, so there is nothing to send")
             return
         try:
@@ -76,7 +75,7 @@ class Attempts:
             self.last_deadline = max(self.last_deadline, self._loop.time() + request.timeout)
             self._sender.start(request)
         except Exception:  # noqa: BLE001 (one request that cannot be built must not stop the others)
-            log.exception("an attempt could not be prepared", delivery=delivery_id(claim))
+            log.exception("an attempt could not be prepared", delivery=claim.delivery_id)
             self._fail(claim, "the request could not be built: an internal error, or a secret that was altered")
 
     def _fail(self, claim: Claim, detail: str) -> None:
@@ -136,15 +135,10 @@ class Attempts:
 def _log_line(finished: FinishedAttempt, worker: str) -> AttemptLine:
     result, claim = finished.result, finished.result.claim
     return AttemptLine(
-        "info" if finished.succeeded else "warning", None, claim.account, claim.endpoint.id, delivery_id(claim),
-        message.event_id(claim.queued.event), claim.type, claim.number, finished.row.outcome, claim.attempt.waited_for,
+        "info" if finished.succeeded else "warning", None, claim.account, claim.endpoint.id, claim.delivery_id,
+        claim.event_id, claim.type, claim.number, finished.row.outcome, claim.attempt.waited_for,
         claim.attempt.waited_ms, worker, result.code, result.failure, result.duration_ms,
     )  # fmt: skip
-
-
-def delivery_id(claim: Claim) -> str:
-    """The id of the delivery of a claim, as text."""
-    return ids.text("dlv", claim.queued.id)
 
 
 def _log_refused(host: str, port: int, why: str) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from gatepost.accounts import Account
-from gatepost.core import clock
+from gatepost.core import clock, ids
 from gatepost.store.pending import Key
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import decide, delivery_rows, endpoint_rows, queue_rows, recover
@@ -29,6 +29,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     queued: Queued  # as it was before; the attempt's number is one more
     number: int
     attempt: OpenAttempt
+    delivery_id: str
+    event_id: str
     account: str
     endpoint: Endpoint
     type: str
@@ -80,7 +82,11 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
         resumed_at = max(clock.milliseconds(at) if at else 0 for at in (endpoint.resumed_at, account.resumed_at))
         attempts: dict[int, tuple[OpenAttempt, str]] = {}  # deliveries planned for the same time have equal ones
         claims: list[Claim] = []
-        for queued, type_, at, data, not_before in page:
+        delivery_ids = ids.texts("dlv", [due.queued.id for due in page])
+        event_ids = ids.texts("evt", [due.queued.event for due in page])
+        for (queued, type_, at, data, not_before), delivery_id, event_id in zip(
+            page, delivery_ids, event_ids, strict=True
+        ):
             if queued.worker is not None:
                 expired.append(queued)
                 continue
@@ -94,7 +100,7 @@ def claim(tx: Tx, worker: bytes, turns: Sequence[Turn]) -> Claimed:
             rows.append((*key, lease, worker, attempt[1]))
             claims.append(
                 Claim(
-                    queued, queued.number + 1, attempt[0], account.id, endpoint,
+                    queued, queued.number + 1, attempt[0], delivery_id, event_id, account.id, endpoint,
                     type_ or lost[key].event_type, at, data, key, endpoint_key, account.name, key in lost,
                 )
             )  # fmt: skip

@@ -5,7 +5,7 @@ from functools import lru_cache
 import msgspec
 
 from gatepost import __version__
-from gatepost.core import clock, ids
+from gatepost.core import clock
 
 USER_AGENT = f"Gatepost/{__version__}"
 _TYPES = {"standard": "application/json", "cloudevents": "application/cloudevents+json"}
@@ -41,12 +41,6 @@ def body(event: EventMessage, format_: str = "standard") -> bytes:
 def _timestamp(at: int) -> str:
     """The time as text. Cached, because events that were published together have the same time."""
     return clock.rfc3339(clock.from_milliseconds(at))
-
-
-@lru_cache(2048)
-def event_id(raw: bytes) -> str:
-    """The id of an event as text. Cached, because it is needed again when the attempt has ended."""
-    return ids.text("evt", raw)
 
 
 def fixed_headers(headers: dict[str, str], format_: str) -> list[str]:

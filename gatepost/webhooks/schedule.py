@@ -196,8 +196,7 @@ class Schedule:
         taken = self._take(endpoint, share, batch)
         batch.left -= taken
         if not taken:  # its account has no room in the lane that is due
-            self._ready.add_again(endpoint)
-            batch.passed_over += 1
+            self._pass_over(endpoint, batch)
         return taken
 
     def _serve(self, account: bytes, least: int, batch: _Batch) -> int:
@@ -206,16 +205,32 @@ class Schedule:
         batch.accounts -= 1
         share = min(batch.left, max(least, fair))
         left, batch.passed_over = batch.left, 0
+        rooms = self._slots.rooms(account)
         for _ in range(self._ready.count(account)):
-            if not share or batch.has_enough or self._slots.is_full_for(account):
+            if not share or batch.has_enough or not any(rooms):
                 break
             endpoint = self._ready.take(account)
+            if not rooms[0] and self._waits_for_account(endpoint, batch.now):
+                self._pass_over(endpoint, batch)
+                continue
             endpoint.queued = False
             if not endpoint.blocked and endpoint.queued_in < self._batches:
                 endpoint.blocked = "turn"
             if self._can_send(endpoint, batch.now):  # it could when it was queued
-                share -= self._take_or_park(endpoint, min(share, max(_MIN_TURN, fair)), batch)
+                taken = self._take_or_park(endpoint, min(share, max(_MIN_TURN, fair)), batch)
+                if taken:
+                    share -= taken
+                    rooms = self._slots.rooms(account)
         return left - batch.left
+
+    def _waits_for_account(self, endpoint: EndpointState, now: int) -> bool:
+        """Whether the endpoint has first attempts only, which wait for their account and not for a share."""
+        retries = endpoint.lanes[1].due
+        return endpoint.window > 1 and (retries is None or retries > now) and self._slots.free_in_lane(0) > 0
+
+    def _pass_over(self, endpoint: EndpointState, batch: _Batch) -> None:
+        self._ready.add_again(endpoint)
+        batch.passed_over += 1
 
     def _take(self, endpoint: EndpointState, share: int, batch: _Batch) -> int:
         """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""

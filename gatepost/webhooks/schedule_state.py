@@ -133,9 +133,9 @@ class Slots:
         beside = max(free - kept, (min(free, kept) - used) // 2, 0 if used else min(free, 1))
         return min(self.total * 3 // 4 - used, beside)
 
-    def is_full_for(self, account: bytes) -> bool:
-        """Whether the account may have no more attempts in any lane."""
-        return all(self.free_for_account(account, lane) <= 0 for lane in (0, 1))
+    def rooms(self, account: bytes) -> tuple[bool, bool]:
+        """Whether the account may have more attempts in each lane."""
+        return self.free_for_account(account, 0) > 0, self.free_for_account(account, 1) > 0
 
     def free_for(self, endpoint: EndpointState) -> int:
         """How many attempts the endpoint may have in addition, whatever its account and its lanes have."""
@@ -277,7 +277,7 @@ class Parked:
                 if share < 2:
                     has_room = slots.free_for_account(account, share) > 0
                 else:
-                    has_room = slots.free_for_slow(account) > 0 and not slots.is_full_for(account)
+                    has_room = slots.free_for_slow(account) > 0 and any(slots.rooms(account))
                 found = waiting.popleft() if waiting and has_room else None
                 if waiting:
                     by_account[account] = waiting  # after the others

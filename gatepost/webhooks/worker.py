@@ -21,7 +21,7 @@ from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import by_node, health_rows, queue_rows, settle, worker_chores
 from gatepost.webhooks import claim as claiming
-from gatepost.webhooks.attempts import Attempts, delivery_id
+from gatepost.webhooks.attempts import Attempts
 from gatepost.webhooks.claim import Claimed
 from gatepost.webhooks.open_claims import OpenClaims
 from gatepost.webhooks.peers import BEAT_EVERY, Peers
@@ -214,7 +214,7 @@ class Worker:
             except Unavailable:
                 self._attempts.queue(attempt)
             except Exception:  # noqa: BLE001 (the same)
-                log.exception("a delivery could not be settled", delivery=delivery_id(attempt.result.claim))
+                log.exception("a delivery could not be settled", delivery=attempt.result.claim.delivery_id)
 
     async def _claim_one_by_one(self, turns: list[Turn]) -> None:
         """Claim for endpoints separately. One whose deliveries cannot be claimed is tried again later."""
@@ -235,7 +235,7 @@ class Worker:
             if self._peers.owns(key):  # else its owner finds it in the queue: two schedules would exceed the limits
                 self._schedule.retry_planned(key, due, now)
         for result in settled.overtaken:
-            log.warning("late result ignored", delivery=delivery_id(result.claim), attempt=result.claim.number)
+            log.warning("late result ignored", delivery=result.claim.delivery_id, attempt=result.claim.number)
 
     def _after_claiming(self, claimed: Claimed, turns: list[Turn], now: int) -> None:
         lanes = {lane.lane: lane for lane in claimed.lanes}

@@ -12,7 +12,7 @@ from gatepost.store import postgres_arrays
 from gatepost.store.postgres_connection import Database, open_database
 
 ELEMENTS: dict[str, st.SearchStrategy[Any]] = {
-    "bytea": st.binary(max_size=2000),
+    "bytea": st.binary(max_size=2000) | st.binary(min_size=16, max_size=16),
     "text": st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=500),
     "integer": st.integers(-(2**31), 2**31 - 1),
     "bigint": st.integers(-(2**63), 2**63 - 1),
@@ -34,7 +34,9 @@ def read(database: Database, kind: str, values: list[Any]) -> list[Any]:
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_values_and_nulls_arrive_as_they_are(database: Database, kind: str, data: st.DataObject) -> None:
-    values = data.draw(st.lists(st.none() | ELEMENTS[kind], min_size=1, max_size=20))
+    elements = st.none() | ELEMENTS[kind]
+    repeated = st.builds(lambda value, count: [value] * count, elements, st.integers(1, 20))
+    values = data.draw(repeated | st.lists(elements, min_size=1, max_size=20))
     assert read(database, kind, values) == values
 
 

@@ -47,3 +47,8 @@ def test_what_parses_is_the_one_spelling(prefix: str, text: str) -> None:
 def test_an_id_says_when_it_was_made(at: datetime, rest: bytes) -> None:
     stored = clock.milliseconds(at)
     assert ids.made_at(stored.to_bytes(6, "big") + rest) == clock.from_milliseconds(stored)
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=70))
+def test_several_ids_are_encoded_like_each_of_them(raws: list[bytes]) -> None:
+    assert ids.texts("dlv", raws) == [ids.text("dlv", raw) for raw in raws]
