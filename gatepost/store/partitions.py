@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 
 ENTRIES = Table("entries", "id", by_class=True)
-DELIVERIES = Table("deliveries", "id", by_class=True, options="WITH (fillfactor = 80)")
+DELIVERIES = Table("deliveries", "id", by_class=True, options="WITH (fillfactor = 50)")
 ATTEMPTS = Table("attempts", "delivery", by_class=False)
 TABLES = (DELIVERIES, ATTEMPTS, ENTRIES)
 

@@ -295,13 +295,13 @@ class TestTurns:
 
     def test_an_account_has_many_of_its_endpoints_in_one_turn(self) -> None:
         """With ten accounts a fair share of a batch would be a dozen, each a row far from the next."""
-        schedule, order = Schedule(), []
+        schedule, order = Schedule(512), []
         keys = [key(endpoint, account) for account in range(10) for endpoint in range(10)]
         warm(schedule, keys, 64)
         wait_for(schedule, *keys)
         schedule.turns(NOW, 1)  # from here on all of them are in the ring
         for _ in range(5):
-            turns = schedule.turns(NOW)
+            turns = schedule.turns(NOW, 128)
             assert {turn.limit for turn in turns[:5]} == {12}
             order.append([account for account, _ in groupby(turn.lane.account[0] for turn in turns)])
             for turn in turns:
@@ -442,7 +442,7 @@ class TestShares:
         assert in_flight(schedule, [healthy]) == {healthy: 6}, "two are for others"
 
     def test_no_account_takes_all_of_that_quarter(self) -> None:
-        schedule = Schedule()
+        schedule = Schedule(512)
         silent, other = [key(number, 1) for number in range(200)], key(0, 2)
         assert sum(in_flight(schedule, silent).values()) == 56
         assert in_flight(schedule, [other]) == {other: 1}
