@@ -7,14 +7,13 @@ before the share has room: there may be 100,000. A claim checks everything again
 one read of the queue.
 """
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gatepost.store.pending import Key
 from gatepost.webhooks.queue_rows import Lane
-from gatepost.webhooks.schedule_state import EndpointState, Parked, Position, Ready, Slots
+from gatepost.webhooks.schedule_state import Checks, EndpointState, Parked, Position, Ready, Slots
 
 SLOTS = 1024  # attempts in flight at once
 BATCH = 256  # claimed in one commit at most
@@ -61,7 +60,7 @@ class Schedule:
         self._ready = Ready()
         self._parked = Parked(self._slots)
         self._batches = 0
-        self._checks: list[tuple[int, Key]] = []  # a heap of times at which to check an endpoint again
+        self._checks = Checks()
         self._not_before: dict[Key, int] = {}  # a copy of what the store has; a claim reads the store
 
     @property
@@ -110,7 +109,7 @@ class Schedule:
     def _enqueue(self, endpoint: EndpointState, now: int) -> None:
         """Queue the endpoint for a turn if it can send now."""
         if endpoint.parked is not None and (due := self._parked.leave(endpoint, now)) is not None:
-            self._check_at(endpoint, due)
+            self._checks.add(endpoint, due)
         if not endpoint.queued and self._can_send(endpoint, now):
             endpoint.queued, endpoint.queued_in = True, self._batches
             self._ready.add(endpoint)
@@ -126,36 +125,26 @@ class Schedule:
         at = max(due, not_before, endpoint.inactive_until)
         if at > now:
             endpoint.blocked = "retry_after" if not_before > due else ""
-            self._check_at(endpoint, at)
+            self._checks.add(endpoint, at)
         elif endpoint.in_flight >= self._slots.window(endpoint):
             endpoint.blocked = "window"  # checked again when an attempt ends
         elif endpoint.allowed(now) < 1:
             endpoint.blocked = "rate_limit"
-            self._check_at(endpoint, endpoint.allowed_at(now))
+            self._checks.add(endpoint, endpoint.allowed_at(now))
         else:
             return True
         return False
-
-    def _check_at(self, endpoint: EndpointState, at: int) -> None:
-        if not endpoint.checks or at < endpoint.checks[-1]:
-            endpoint.checks.append(at)
-            heapq.heappush(self._checks, (at, endpoint.key))
 
     # --- turns
 
     def next_at(self) -> int | None:
         """When to call `turns` again if nothing happens before; None if nothing waits."""
-        return self._checks[0][0] if self._checks else None
+        return self._checks.next_at
 
     def turns(self, now: int, most: int = BATCH) -> list[Turn]:
         """What to claim now. Each endpoint has one turn, whose result is reported with `claimed`."""
-        while self._checks and self._checks[0][0] <= now:
-            at, key = heapq.heappop(self._checks)
-            endpoint = self._endpoints.get(key)
-            if endpoint is not None:
-                if at in endpoint.checks[-1:]:
-                    endpoint.checks.pop()
-                self._enqueue(endpoint, now)
+        for endpoint in self._checks.due(self._endpoints, now):
+            self._enqueue(endpoint, now)
         batch = _Batch(now, min(most, self._slots.total - self.in_flight), self._ready.accounts)
         if batch.left > 0:
             self._fill(batch)
@@ -196,7 +185,8 @@ class Schedule:
         taken = self._take(endpoint, share, batch)
         batch.left -= taken
         if not taken:  # its account has no room in the lane that is due
-            self._pass_over(endpoint, batch)
+            self._ready.add_again(endpoint)
+            batch.passed_over += 1
         return taken
 
     def _serve(self, account: bytes, least: int, batch: _Batch) -> int:
@@ -210,27 +200,18 @@ class Schedule:
             if not share or batch.has_enough or not any(rooms):
                 break
             endpoint = self._ready.take(account)
-            if not rooms[0] and self._waits_for_account(endpoint, batch.now):
-                self._pass_over(endpoint, batch)
+            if not rooms[0] and self._slots.waits_for_account(endpoint, batch.now):
+                batch.passed_over += 1
+                self._ready.add_again(endpoint)
                 continue
             endpoint.queued = False
             if not endpoint.blocked and endpoint.queued_in < self._batches:
                 endpoint.blocked = "turn"
             if self._can_send(endpoint, batch.now):  # it could when it was queued
-                taken = self._take_or_park(endpoint, min(share, max(_MIN_TURN, fair)), batch)
-                if taken:
-                    share -= taken
+                if taken := self._take_or_park(endpoint, min(share, max(_MIN_TURN, fair)), batch):
                     rooms = self._slots.rooms(account)
+                share -= taken
         return left - batch.left
-
-    def _waits_for_account(self, endpoint: EndpointState, now: int) -> bool:
-        """Whether the endpoint has first attempts only, which wait for their account and not for a share."""
-        retries = endpoint.lanes[1].due
-        return endpoint.window > 1 and (retries is None or retries > now) and self._slots.free_in_lane(0) > 0
-
-    def _pass_over(self, endpoint: EndpointState, batch: _Batch) -> None:
-        self._ready.add_again(endpoint)
-        batch.passed_over += 1
 
     def _take(self, endpoint: EndpointState, share: int, batch: _Batch) -> int:
         """Add the turns of one endpoint. Returns how many slots they take: these count as in flight until `claimed`."""

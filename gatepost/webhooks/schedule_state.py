@@ -1,6 +1,8 @@
 """State of the schedule: endpoints with their lanes and windows, slots in use, and endpoints waiting for a share."""
 
+import heapq
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gatepost.store.pending import Key
@@ -136,6 +138,11 @@ class Slots:
     def rooms(self, account: bytes) -> tuple[bool, bool]:
         """Whether the account may have more attempts in each lane."""
         return self.free_for_account(account, 0) > 0, self.free_for_account(account, 1) > 0
+
+    def waits_for_account(self, endpoint: EndpointState, now: int) -> bool:
+        """Whether only first attempts of the endpoint are due, and may wait for their account, but for no share."""
+        retries = endpoint.lanes[1].due
+        return endpoint.window > 1 and (retries is None or retries > now) and self.free_in_lane(0) > 0
 
     def free_for(self, endpoint: EndpointState) -> int:
         """How many attempts the endpoint may have in addition, whatever its account and its lanes have."""
@@ -303,6 +310,38 @@ class Parked:
     def clear(self) -> None:
         for by_account in self._shares:
             by_account.clear()
+
+
+class Checks:
+    """Times at which to look at an endpoint again."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, Key]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_at(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, endpoint: EndpointState, at: int) -> None:
+        if not endpoint.checks or at < endpoint.checks[-1]:
+            endpoint.checks.append(at)
+            heapq.heappush(self._heap, (at, endpoint.key))
+
+    def due(self, endpoints: Mapping[Key, EndpointState], now: int) -> Iterator[EndpointState]:
+        """Remove the times that have come, and yield those of the endpoints that are still known."""
+        while self._heap and self._heap[0][0] <= now:
+            at, key = heapq.heappop(self._heap)
+            endpoint = endpoints.get(key)
+            if endpoint is not None:
+                if at in endpoint.checks[-1:]:
+                    endpoint.checks.pop()
+                yield endpoint
+
+    def clear(self) -> None:
+        self._heap.clear()
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:
