@@ -26,7 +26,7 @@ from gatepost.core.metrics import SHORTAGES
 from gatepost.egress.address_guard import Policy, address_problem, url_problem
 from gatepost.egress.jwks_cache import JwksCache, KeySetRequest
 from gatepost.egress.resolver import LookUp, LookupResult, Resolver, addresses, bracketed
-from gatepost.egress.shortage import Shortage, of_transfer, resource_of
+from gatepost.egress.shortage import AUTHORITIES, Shortage, of_transfer, resource_of
 from gatepost.egress.transfer import SAFE_OPTIONS
 
 MAX_BYTES = 128 * 1024
@@ -83,7 +83,12 @@ class KeyFetcher:
         try:
             document = msgspec.json.decode(await self._get(request))
         except _ResourceShortage as error:
-            log.error("key set not fetched: the service ran out of a resource", url=request.url, resource=str(error))
+            if str(error) == AUTHORITIES:
+                log.error("key set not fetched: certificate authorities cannot be read", url=request.url, file=self._ca)
+            else:
+                log.error(
+                    "key set not fetched: the service ran out of a resource", url=request.url, resource=str(error)
+                )
             SHORTAGES.labels(str(error)).inc()
             return False
         except (_NotFetched, ValueError, RecursionError) as error:
@@ -174,6 +179,7 @@ def _transfer(url: str, policy: Policy, ca: str, resolve: str, seconds: float) -
             curl.setopt(option, value)
         curl.setopt(pycurl.TIMEOUT_MS, max(1, math.ceil(seconds * 1000)))
         curl.setopt(pycurl.CAINFO, ca)
+        curl.setopt(pycurl.PROXY_CAINFO, ca)
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.WRITEFUNCTION, body.write)
         curl.perform()

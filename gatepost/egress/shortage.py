@@ -14,8 +14,9 @@ RESOURCES = {
     errno.ENOMEM: "memory",
     errno.EADDRNOTAVAIL: "ports",
 }
+AUTHORITIES = "authorities"  # the file of certificate authorities cannot be used
 _SPARE = 4  # files that a look-up opens at the same time
-_READS_FILES = {pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_SSL_CACERT_BADFILE}
+_LOOKUP_ERRORS = {pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY}
 
 
 class Shortage(NamedTuple):
@@ -36,7 +37,9 @@ def of_transfer(error: int, curl: Any, address: Any) -> str:
     """
     if error == pycurl.E_OUT_OF_MEMORY:
         return "memory"
-    if error in _READS_FILES:
+    if error == pycurl.E_SSL_CACERT_BADFILE:
+        return missing_now() or AUTHORITIES
+    if error in _LOOKUP_ERRORS:
         return missing_now()
     if error != pycurl.E_COULDNT_CONNECT:
         return ""
@@ -54,6 +57,13 @@ def _has_source_address(address: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def describe(resource: str) -> str:
+    """Describe a shortage for the accounts that are affected."""
+    if resource == AUTHORITIES:
+        return "the service could not read its certificate authorities"
+    return f"the service ran out of {resource}"
 
 
 def missing_now() -> str:

@@ -240,8 +240,8 @@ class Transfer:
 
     def _find_shortage(self, error: int) -> str:
         """The resource that this process ran out of, so that nothing was sent."""
-        if self.curl.getinfo(pycurl.REQUEST_SIZE):
-            return ""  # at least a part of the request was sent
+        if error != pycurl.E_SSL_CACERT_BADFILE and self.curl.getinfo(pycurl.REQUEST_SIZE):
+            return ""  # at least a part of the request was sent, or of that for a tunnel, which precedes the handshake
         if error == pycurl.E_COULDNT_CONNECT and self._shortage:
             return self._shortage
         return of_transfer(error, self.curl, self._address)

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import certifi
+
 from gatepost.core.logging import AttemptLine, log, log_attempts
 from gatepost.core.metrics import SHORTAGES, attempt_counter
 from gatepost.egress.sender import Sender
 from gatepost.egress.senders import Senders
+from gatepost.egress.shortage import AUTHORITIES, describe
 from gatepost.egress.transfer import SendResult
 from gatepost.webhooks import decide, settle
 from gatepost.webhooks.attempt_request import RequestBuilder
@@ -38,9 +41,10 @@ class Attempts:
         self._schedule = schedule
         self._now = now
         self._traces = traces
+        self._ca = ca or certifi.where()
         self._requests = RequestBuilder(service, traces)
         self._sender = Senders(
-            service.policy_for, self._sent, make=make_sender, refused=_log_refused, proxy=proxy, ca=ca
+            service.policy_for, self._sent, make=make_sender, refused=_log_refused, proxy=proxy, ca=self._ca
         )
         self._log_lines: list[AttemptLine] = []
         self._loop = asyncio.get_running_loop()
@@ -104,10 +108,13 @@ class Attempts:
     def _pause_for_shortage(self, sent: SendResult) -> None:
         """Finish the attempt as not sent, and let the worker claim nothing for a moment."""
         if self._loop.time() >= self.short_until:
-            log.error("attempts not sent: the service ran out of a resource", resource=sent.shortage)
+            if sent.shortage == AUTHORITIES:
+                log.error("attempts not sent: certificate authorities cannot be read", file=self._ca)
+            else:
+                log.error("attempts not sent: the service ran out of a resource", resource=sent.shortage)
         self.short_until = self._loop.time() + _SHORTAGE_PAUSE
         SHORTAGES.labels(sent.shortage).inc()
-        detail = f"not sent: the service ran out of {sent.shortage}"
+        detail = f"not sent: {describe(sent.shortage)}"
         self._not_sent(Result(sent.key, self._now(), detail=detail, shortage=sent.shortage, sent=False))
 
     def _not_sent(self, result: Result) -> None:

@@ -332,6 +332,26 @@ class TestEncryption:
         with receiver(SET, tls=stranger.context("keys.example"), name="keys.example") as server:
             assert fetched(server.url, HERE, leads_to("127.0.0.1"), ca=str(authority.file)) == []
 
+    def test_authorities_that_cannot_be_read_are_a_shortage(self, authority: Authority, tmp_path: Path) -> None:
+        """The set does not count as tried, so it can be fetched as soon as the file is back."""
+        foreign, file = JwksCache(), tmp_path / "authorities.pem"
+        with receiver(SET, tls=authority.context("keys.example"), name="keys.example") as server:
+            fetcher = KeyFetcher(foreign, lambda _: HERE, lambda: NOW, ca=str(file), look_up=leads_to("127.0.0.1"))
+            request = KeySetRequest(server.url)
+
+            async def test() -> tuple[bool, bool]:
+                without = await fetcher.fetch(request)
+                file.write_bytes(authority.file.read_bytes())
+                return without, await fetcher.fetch(request)
+
+            assert asyncio.run(test()) == (False, True)
+            assert known(foreign, server.url) == ["one"]
+
+    def test_the_proxy_has_a_certificate_of_the_operators_authority(self, authority: Authority) -> None:
+        with receiver(SET, tls=authority.context("localhost")) as proxy:
+            policy = Policy(dev=True, proxy=f"https://localhost:{proxy.port}")
+            assert fetched("http://keys.example:8000/jwks", policy, ca=str(authority.file)) == ["one"]
+
     def test_plain_http_is_not_taken(self, authority: Authority) -> None:
         with receiver(SET, name="keys.example") as server:
             assert fetched(server.url, HERE, leads_to("127.0.0.1"), ca=str(authority.file)) == []

@@ -177,6 +177,24 @@ class TestTls:
         assert (sent.code, sent.failure) == (None, "tls")
         assert words in sent.detail
 
+    @pytest.mark.parametrize("state", ["missing", "empty", "truncated"])
+    @pytest.mark.parametrize("proxied", [False, True])
+    def test_unusable_authorities_are_not_the_receivers_failure(
+        self, state: str, proxied: bool, authority: Authority, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "authorities.pem"
+        if state != "missing":
+            pem = authority.file.read_bytes()
+            file.write_bytes(pem[: len(pem) // 2] if state == "truncated" else b"")
+        with receiver(tls=authority.context("localhost")) as r, receiver(Raw(Tunnel(r.port).act)) as proxy:
+            url = f"https://localhost:{r.port}/"
+            if proxied:
+                sent = post("https://hooks.example.com/", Policy(), proxy=proxy.url, ca=str(file))
+            else:
+                sent = post(url, ca=str(file))
+            assert not r.requests
+        assert (sent.code, sent.shortage) == (None, "authorities")
+
     def test_a_handshake_that_does_not_end(self) -> None:
         with receiver(Raw(Connection.wait)) as r:
             sent = post(f"https://127.0.0.1:{r.port}/", timeout=0.5)

@@ -21,14 +21,17 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import requests
 
 from gatepost.cli.doctor import FEW_FILES
 from gatepost.egress import transfer
 from gatepost.egress.resolver import addresses
 from gatepost.egress.transfer import SendResult
 from tests import service
+from tests.flows.test_delivery import Platform
 from tests.flows.test_send import post, posting, run
-from tests.receiver import Connection, Raw, receiver
+from tests.receiver import Authority, Connection, Raw, receiver
+from tests.waiting import LIMIT
 
 T = TypeVar("T")
 MIB = 1 << 20
@@ -158,6 +161,36 @@ def test_a_connection_that_lacks_a_port() -> None:
     if found is None:
         pytest.skip("creating a network namespace is not permitted on this machine")
     assert found == ("ports", "", 200)
+
+
+# --- the file of certificate authorities
+
+
+def test_a_delivery_while_the_authorities_cannot_be_read(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    file = tmp_path / "authorities.pem"
+    content = authority.file.read_bytes()
+    file.write_bytes(content)
+    with (
+        service.running(tmp_path / "data", egress_ca=str(file)) as running,
+        receiver(tls=authority.context("127.0.0.1")) as r,
+    ):
+        platform = Platform(running, "acme")
+        file.unlink()
+        endpoint = platform.connect(r.url, retry_schedule=[3600])
+        delivery = platform.send()
+        first = platform.once(delivery, "pending", 1)["attempts"][0]
+        assert (first["outcome"], first["failure"]) == ("not_sent", None)
+        assert first["detail"] == "not sent: the service could not read its certificate authorities"
+        assert platform.redefine(endpoint)["health"]["failing_since"] is None
+        file.write_bytes(content)
+        record = platform.once(delivery, "succeeded")
+        assert {attempt["outcome"] for attempt in record["attempts"][:-1]} == {"not_sent"}
+        assert len(r.requests) == 1
+        metrics = requests.get(f"{running.ops}/metrics", timeout=LIMIT).text
+    assert 'gatepost_shortages_total{resource="authorities"}' in metrics
+    lines = map(json.loads, (tmp_path / "data.log").read_text().splitlines())
+    assert str(file) in {line.get("file") for line in lines}
 
 
 # --- the limit of open files
