@@ -273,10 +273,29 @@ def _check_networks(settings: Settings) -> None:
         if not NAME.fullmatch(account):
             raise BadSetting(f"allow_networks: {account!r} is not a valid account name; use a-z, 0-9 and -")
         _check_network_list(f"allow_networks for {account}", networks)
-    if settings.egress_proxy and not re.fullmatch(r"(http|https|socks5h)://[!-~]+", settings.egress_proxy):
-        raise BadSetting("egress_proxy: must be a URL such as http://egress.internal:3128")
+    if settings.egress_proxy and not _is_proxy(settings.egress_proxy):  # the error must not contain its credentials
+        raise BadSetting(
+            "egress_proxy: must be http://host:port, https://host:port or socks5h://host:port, with a port from 1 to "
+            "65535 and nothing after it; credentials are written as user:password@host, with special characters in "
+            "percent-encoding"
+        )
     if settings.egress_ca:
         _check_authorities(settings.egress_ca)
+
+
+def _is_proxy(text: str) -> bool:
+    """Whether libcurl can use this URL of a proxy. It would report an unusable one as a failure of each receiver."""
+    url = _split(text)
+    if url is None or not re.fullmatch(r"(http|https|socks5h)://[!-~]+", text):
+        return False
+    credentials, _, server = url.netloc.rpartition("@")
+    return (
+        re.fullmatch(HOST, server) is not None
+        and url.port != 0
+        and url.path in ("", "/")
+        and not re.search(r"[?#]", text)
+        and not re.search(r"@|%[01][0-9A-Fa-f]", credentials)
+    )
 
 
 def _check_authorities(file: str) -> None:

@@ -1,5 +1,6 @@
 """Settings: which source wins, which names there are, and which values are refused with what to do."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +383,42 @@ class TestAllowedNetworks:
 
     def test_none(self) -> None:
         assert load({}, {"GATEPOST_ALLOW_NETWORKS": ""}).allow_networks == {}
+
+
+class TestProxy:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://egress.example", "http://egress.example/", "https://egress.example:443", "socks5h://10.0.0.1:1080",
+            "http://egress_proxy:3128", "http://[fd00::1]:3128", "http://egress.example:65535",
+            "http://user:p%40ss@egress.example:3128", "http://user@egress.example:3128",
+        ],
+    )  # fmt: skip
+    def test_one_that_can_be_used(self, url: str) -> None:
+        assert load({"egress_proxy": url}, {}).egress_proxy == url
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "egress.example:3128", "ftp://egress.example", "socks5://egress.example:1080", "HTTP://egress.example",
+            "http://127.0.0.1:99999", "http://127.0.0.1:0", "http://egress.example:", "http://x:abc", "http://:3128",
+            "http://[::1", "http://[::1]x:1", "http://%zz:1", "http://a\\b:1", "http://exämple.com:1", "http://a b:1",
+            "http://a,b:1", "socks5h://:99", "http://u@", "http://", "http://egress.example:3128/path",
+            "http://egress.example:3128?", "http://egress.example:3128/?a", "http://egress.example:3128/#a",
+            "http://user:p@ss@egress.example:3128", "http://user:p%0a@egress.example:3128",
+        ],
+    )  # fmt: skip
+    def test_one_that_cannot(self, url: str) -> None:
+        """Otherwise each delivery would fail, and its receiver would look like the cause."""
+        form = r"http://host:port, https://host:port or socks5h://host:port, with a port from 1 to 65535"
+        with pytest.raises(BadSetting, match=rf"^GATEPOST_EGRESS_PROXY: must be {form}"):
+            load({}, {"GATEPOST_EGRESS_PROXY": url})
+
+    @pytest.mark.parametrize("rest", ["egress.example:99999", "egress.example/path", "", "[::1", ":1"])
+    def test_the_error_does_not_contain_its_credentials(self, rest: str) -> None:
+        with pytest.raises(BadSetting) as raised:
+            load({"egress_proxy": f"http://ursula:tr0ub4dor@{rest}"}, {})
+        assert not re.search("ursula|tr0ub4dor", str(raised.value))
 
 
 class TestAuthorities:
