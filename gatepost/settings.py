@@ -305,7 +305,9 @@ def _check_authorities(file: str) -> None:
     except FileNotFoundError:
         raise BadSetting(f"egress_ca: the file {file} does not exist") from None
     except ssl.SSLError:
-        raise BadSetting(f"egress_ca: the file {file} contains no certificates in PEM format") from None
+        raise BadSetting(
+            f"egress_ca: the file {file} contains no certificates in PEM format, or a damaged one"
+        ) from None
     except OSError as error:
         raise BadSetting(f"egress_ca: the file {file} cannot be read: {error.strerror}") from None
 

@@ -422,11 +422,13 @@ class TestProxy:
 
 
 class TestAuthorities:
-    def test_a_file_without_certificates_is_refused_at_start(self, tmp_path: Path) -> None:
+    def test_a_file_without_certificates_or_with_a_damaged_one_is_refused_at_start(self, tmp_path: Path) -> None:
         """Otherwise each delivery would fail, and its receiver would look like the cause."""
-        for content in (b"", b"no certificate", b"\0\xff"):
+        good = Path(certifi.where()).read_bytes()
+        for content in (b"", b"no certificate", b"\0\xff", good[:-100], good + b"-----BEGIN CERTIFICATE-----\nMIIB"):
             (tmp_path / "authorities.pem").write_bytes(content)
-            with pytest.raises(BadSetting, match=r"^egress_ca: .* contains no certificates in PEM format$"):
+            words = "contains no certificates in PEM format, or a damaged one"
+            with pytest.raises(BadSetting, match=rf"^egress_ca: .* {words}$"):
                 load({"egress_ca": str(tmp_path / "authorities.pem")}, {})
 
     def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
