@@ -47,12 +47,15 @@ def _describe_tls(error: int, message: str, curl: Any) -> str:
     if error == pycurl.E_PEER_FAILED_VERIFICATION:
         return f"the certificate {_CERTIFICATE_ERRORS.get(result, 'was not accepted')}"
     reason = _TLS_REASON.search(message)
+    if reason is None and error in LOST and curl.getinfo(pycurl.APPCONNECT_TIME_T):
+        return "the receiver closed the connection after the TLS handshake; it may require a client certificate"
     return "the TLS handshake failed" + (f": {reason[1]}" if reason else "")
 
 
 _TOO_LARGE, _PROXY, _HTTP2_STREAM = 100, 97, 92  # errors that pycurl does not name
 _TLS_REASON = re.compile(r"routines::([a-z0-9/ ]+)")
 _CLOSED = {0, pycurl.E_HTTP2, pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_FAIL_REWIND}
+LOST = {pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR}  # errors if a connection breaks
 CLOSED_REUSED = {*_CLOSED, pycurl.E_SEND_ERROR} - {0}  # errors if the receiver closes a reused connection
 PHASES = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",

@@ -19,7 +19,7 @@ import msgspec
 import pycurl  # type: ignore[import-untyped]
 
 from gatepost.egress.address_guard import Policy, address_problem
-from gatepost.egress.curl_errors import CLOSED_REUSED, PHASES, describe, is_tls_alert, timed_out
+from gatepost.egress.curl_errors import CLOSED_REUSED, LOST, PHASES, describe, is_tls_alert, timed_out
 from gatepost.egress.curl_loop import CurlLoop
 from gatepost.egress.resolver import NOT_PUBLIC
 from gatepost.egress.shortage import of_transfer, resource_of
@@ -293,6 +293,8 @@ class Transfer:
         secure = self.outgoing.url.startswith("https:")
         if self._opened and secure and self._proxied and not 200 <= getinfo(pycurl.HTTP_CONNECTCODE) < 300:
             return "connect"  # whatever the proxy did, the receiver was not reached
+        if self._opened and secure and error in LOST and not self._lines and not getinfo(pycurl.REQUEST_SIZE):
+            return "tls"  # a receiver that requires a client certificate can end a TLS 1.3 handshake so late
         if error in PHASES:
             return PHASES[error]
         if self._opened:  # otherwise the connection was reused

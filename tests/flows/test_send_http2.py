@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from gatepost.egress.address_guard import Policy
-from gatepost.egress.transfer import SendResult
+from gatepost.egress.transfer import SendResult, Transfer
 from tests.flows.test_send import at, post, posting, run, until
 from tests.receiver import OK, Authority, Connection, Raw, Receiver, hangs_up, receiver, says
+from tests.waiting import LIMIT
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 7, 8
@@ -258,6 +259,27 @@ def test_a_receiver_that_requires_a_client_certificate(authority: Authority, ver
     assert (sent.code, sent.failure) == (None, "tls")
     assert sent.detail.startswith("the TLS handshake failed: ")
     assert " alert " in sent.detail
+
+
+def test_a_receiver_that_resets_the_connection_after_the_handshake(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that requires a client certificate can in TLS 1.3: the sender may not see its alert."""
+    closed, begin = threading.Event(), Transfer._begin
+
+    def begin_when_closed(transfer: Transfer, *addresses: object) -> int:
+        assert closed.wait(LIMIT)
+        return begin(transfer, *addresses)
+
+    def act(connection: Connection) -> None:
+        connection.reset()
+        closed.set()
+
+    monkeypatch.setattr(Transfer, "_begin", begin_when_closed)
+    with receiver(Raw(act), tls=authority.context("localhost"), name="localhost") as r:
+        sent = post(r.url, ca=str(authority.file))
+    words = "the receiver closed the connection after the TLS handshake; it may require a client certificate"
+    assert sent[1:4] == (None, "tls", words)
 
 
 class TestProxy:
