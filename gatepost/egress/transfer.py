@@ -101,10 +101,8 @@ SAFE_OPTIONS = {  # for every request that leaves the service
     pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
     pycurl.NOSIGNAL: 1,
 }
-_SUPPRESS_CONNECT_HEADERS = 265  # an option that pycurl does not name
 _OPTIONS = SAFE_OPTIONS | {
     pycurl.POST: 1,
-    _SUPPRESS_CONNECT_HEADERS: 1,
     pycurl.PATH_AS_IS: 1,
     pycurl.DNS_CACHE_TIMEOUT: 2 * NAME_TTL,
     pycurl.MAXLIFETIME_CONN: 300,
@@ -121,10 +119,12 @@ class Transfer:
         self._policy = policy
         self._curl_loop = curl_loop
         self._proxied = bool(proxy)
+        self._over_socks = proxy.startswith("socks")
         self._waited = 0.0
         self._timeout = 0.0
         self._new_connection = False
         self._lines: list[bytes] = []  # status line and headers
+        self._tunnel_lines: list[bytes] = []  # those of the proxy's response to CONNECT
         self._body = bytearray()  # its beginning
         self._read = 0
         self._refused = ""
@@ -142,7 +142,7 @@ class Transfer:
         curl.setopt(pycurl.PROXY_CAINFO, ca)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
         curl.setopt(pycurl.PREREQFUNCTION, self._begin)
-        curl.setopt(pycurl.HEADERFUNCTION, self._lines.append)
+        curl.setopt(pycurl.HEADERFUNCTION, self._receive_header if proxy else self._lines.append)
         curl.setopt(pycurl.WRITEFUNCTION, self._receive)
 
     def prepare(self, outgoing: Outgoing, target: Target, waited: float) -> None:
@@ -151,6 +151,7 @@ class Transfer:
         self.target = target
         self._waited = waited
         self._lines.clear()
+        self._tunnel_lines.clear()
         self._body.clear()
         self._read = 0
         self._refused = ""
@@ -206,6 +207,10 @@ class Transfer:
             return int(pycurl.PREREQFUNC_OK)
         return int(pycurl.PREREQFUNC_ABORT)
 
+    def _receive_header(self, line: bytes) -> None:
+        """Store a line of a response through a proxy. The proxy's own response precedes the request."""
+        (self._lines if self._begun else self._tunnel_lines).append(line)
+
     def _receive(self, chunk: bytes) -> int | None:
         self._read += len(chunk)
         if len(self._body) < MAX_STORED:
@@ -230,7 +235,7 @@ class Transfer:
             failure,
             detail,
             None if code is None or code < 300 else self._retry_after(),
-            self._timings(waited),
+            self._timings(waited, error),
             milliseconds(waited + getinfo(pycurl.TOTAL_TIME_T)),
             None if self._proxied or failure in ("blocked_target", "dns") else getinfo(pycurl.PRIMARY_IP) or None,
             bytes(self._body),
@@ -246,10 +251,10 @@ class Transfer:
             return self._shortage
         return of_transfer(error, self.curl, self._address)
 
-    def _timings(self, waited: int) -> dict[str, float]:
+    def _timings(self, waited: int, error: int) -> dict[str, float]:
         getinfo = self.curl.getinfo
         timings = {"dns_ms": milliseconds(waited)} if waited else {}
-        if self._opened:
+        if self._opened and self._is_connected(error):
             for name, option in (("connect_ms", pycurl.CONNECT_TIME_T), ("tls_ms", pycurl.APPCONNECT_TIME_T)):
                 if microseconds := getinfo(option):
                     timings[name] = milliseconds(waited + microseconds)
@@ -290,9 +295,9 @@ class Transfer:
     def _phase(self, error: int, message: str) -> str:
         """The phase that a transfer without complete response headers reached."""
         getinfo = self.curl.getinfo
-        secure = self.outgoing.url.startswith("https:")
-        if self._opened and secure and self._proxied and not 200 <= getinfo(pycurl.HTTP_CONNECTCODE) < 300:
-            return "connect"  # whatever the proxy did, the receiver was not reached
+        if self._opened and not self._is_connected(error):
+            return "connect"
+        secure = self._is_secure()
         if self._opened and secure and error in LOST and not self._lines and not getinfo(pycurl.REQUEST_SIZE):
             return "tls"  # a receiver that requires a client certificate can end a TLS 1.3 handshake so late
         if error in PHASES:
@@ -304,6 +309,20 @@ class Transfer:
                 return "tls"
         uploaded = getinfo(pycurl.SIZE_UPLOAD_T) == len(self.outgoing.body)
         return "first_byte" if uploaded or self._lines else "send"
+
+    def _is_connected(self, error: int) -> bool:
+        """Whether the proxy, if there is one, has connected a new connection to the receiver, as far as known.
+
+        libcurl does not report when a SOCKS proxy has. Errors of TLS are then the receiver's.
+        """
+        if not self._proxied or self._begun or not self._is_secure():
+            return True
+        if self._over_socks:
+            return PHASES.get(error) == "tls"
+        return 200 <= self.curl.getinfo(pycurl.HTTP_CONNECTCODE) < 300 and _is_complete(self._tunnel_lines)
+
+    def _is_secure(self) -> bool:
+        return self.outgoing.url.startswith("https:")
 
 
 def _is_complete(lines: list[bytes]) -> bool:

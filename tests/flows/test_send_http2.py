@@ -12,8 +12,20 @@ import pytest
 
 from gatepost.egress.address_guard import Policy
 from gatepost.egress.transfer import SendResult, Transfer
-from tests.flows.test_send import at, post, posting, run, until
-from tests.receiver import OK, Authority, Connection, Raw, Receiver, hangs_up, receiver, says
+from tests.flows.test_send import at, post, post_until, posting, run, until
+from tests.flows.test_send_targets import Tunnel
+from tests.receiver import (
+    OK,
+    Authority,
+    Behaviour,
+    Connection,
+    Raw,
+    Receiver,
+    hangs_up,
+    receiver,
+    says,
+    says_and_waits,
+)  # fmt: skip
 from tests.waiting import LIMIT
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -282,10 +294,79 @@ def test_a_receiver_that_resets_the_connection_after_the_handshake(
     assert sent[1:4] == (None, "tls", words)
 
 
+class SocksTunnel(Tunnel):
+    """A SOCKS5 proxy (RFC 1928) without authentication that connects to one port of the loopback interface."""
+
+    def __init__(self, port: int, *, reply: int = 0) -> None:
+        super().__init__(port)
+        self._reply = reply
+
+    def act(self, connection: Connection) -> None:
+        connection.stream.recv(100)  # the methods of authentication
+        connection.send(b"\x05\x00")
+        connection.stream.recv(300)  # the target
+        connection.send(bytes([5, self._reply, 0, 1, 127, 0, 0, 1, 0, 80]))
+        if not self._reply:
+            self.relay(connection)
+
+
 class TestProxy:
-    @pytest.mark.parametrize("act", [hangs_up, says(b"nonsense\r\n\r\n")])
+    @pytest.mark.parametrize(
+        "act",
+        [
+            hangs_up, says(b"nonsense\r\n\r\n"), says(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
+            says(b"HTTP/1.1 200 OK\r\nX: " + 400_000 * b"a"), says(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"),
+        ],
+    )  # fmt: skip
     def test_its_failures_are_not_the_receivers(self, act: Callable[[Connection], None]) -> None:
         with receiver(Raw(act)) as proxy:
             sent = post("https://hooks.example.com/", Policy(), proxy=proxy.url, look_up=at("10.0.0.1"))
         assert sent[1:4] == (None, "connect", "the egress proxy could not connect")
-        assert "first_byte_ms" not in sent.timings
+        assert sent.timings == {}
+
+    def test_a_tunnel_that_is_not_complete(self) -> None:
+        def came_so_far(sent: SendResult) -> bool:
+            return bool(proxy.requests)
+
+        with receiver(Raw(says_and_waits(b"HTTP/1.1 200 OK\r\nX: y\r\n"))) as proxy:
+            sent = post_until(came_so_far, "https://hooks.example.com/", policy=Policy(), proxy=proxy.url)
+        assert (sent.failure, sent.timings) == ("timeout", {})
+        assert sent.detail.endswith("timed out while connecting")
+
+    def test_a_tunnel_without_a_handshake(self) -> None:
+        def came_so_far(sent: SendResult) -> bool:
+            return "connect_ms" in sent.timings
+
+        with receiver(Raw(says_and_waits(b"HTTP/1.1 200 OK\r\n\r\n"))) as proxy:
+            sent = post_until(came_so_far, "https://hooks.example.com/", policy=Policy(), proxy=proxy.url)
+        assert (sent.failure, list(sent.timings)) == ("timeout", ["connect_ms"])
+        assert sent.detail.endswith("timed out while performing the TLS handshake")
+
+    def test_headers_of_the_proxy_are_not_the_receivers(self, authority: Authority) -> None:
+        with receiver((503, {}, b""), tls=authority.context("hooks.example.com")) as r:
+            tunnel = Tunnel(r.port, headers=b"Retry-After: 55\r\n")
+            with receiver(Raw(tunnel.act)) as proxy:
+                sent = post("https://hooks.example.com/", Policy(), proxy=proxy.url, ca=str(authority.file))
+        assert (sent.code, sent.retry_after) == (503, None)
+
+    @pytest.mark.parametrize(
+        ("behaviour", "name", "failure"),
+        [
+            (OK, "hooks.example.com", None), (Raw(hangs_up), "hooks.example.com", "first_byte"),
+            (OK, "other.example.com", "tls"),
+        ],
+    )  # fmt: skip
+    def test_failures_of_a_receiver_behind_a_socks_proxy(
+        self, authority: Authority, behaviour: Behaviour, name: str, failure: str | None
+    ) -> None:
+        with receiver(behaviour, tls=authority.context(name)) as r, receiver(Raw(SocksTunnel(r.port).act)) as proxy:
+            url = f"socks5h://127.0.0.1:{proxy.port}"
+            sent = post("https://hooks.example.com/", Policy(), proxy=url, ca=str(authority.file))
+        assert sent.failure == failure
+        assert "connect_ms" in sent.timings
+
+    def test_a_socks_proxy_that_cannot_connect(self) -> None:
+        with receiver(Raw(SocksTunnel(0, reply=5).act)) as proxy:
+            sent = post("https://hooks.example.com/", Policy(), proxy=f"socks5h://127.0.0.1:{proxy.port}")
+        assert sent[1:4] == (None, "connect", "the egress proxy could not connect")
+        assert sent.timings == {}

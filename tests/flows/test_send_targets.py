@@ -205,8 +205,9 @@ class TestTls:
 class Tunnel:
     """An egress proxy that accepts any target, and connects to one port of the loopback interface."""
 
-    def __init__(self, port: int, code: int = 200) -> None:
+    def __init__(self, port: int, code: int = 200, headers: bytes = b"") -> None:
         self._port = port
+        self._headers = headers
         self._code = code
         self.asked: list[str] = []
 
@@ -214,9 +215,11 @@ class Tunnel:
         request = connection.read()
         assert request is not None
         self.asked.append(f"{request.headers[':method']} {request.headers[':path']}")
-        connection.send(b"HTTP/1.1 %d Status\r\n\r\n" % self._code)
-        if self._code != 200:
-            return
+        connection.send(b"HTTP/1.1 %d Status\r\n%s\r\n" % (self._code, self._headers))
+        if self._code == 200:
+            self.relay(connection)
+
+    def relay(self, connection: Connection) -> None:
         with socket.create_connection(("127.0.0.1", self._port)) as onward:
             ends = {connection.stream: onward, onward: connection.stream}
             while True:
