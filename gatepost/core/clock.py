@@ -45,21 +45,27 @@ def rfc3339(instant: datetime) -> str:
     return instant.isoformat(timespec="milliseconds")[:23] + "Z"
 
 
-_LEAP_SECOND = re.compile(r"(.{16}):60(?:\.[0-9]+)?([Zz]|[+-].{5})")  # up to the minute, and the offset
+# The groups are the minute, the second, and the offset.
+_HOUR_AND_MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
+_DATE_TIME = re.compile(
+    rf"(\d\d\d\d-\d\d-\d\d[Tt]{_HOUR_AND_MINUTE}):([0-5]\d|60)(?:\.\d+)?([Zz]|[+-]{_HOUR_AND_MINUTE})", re.ASCII
+)
 
 
 def parse_rfc3339(text: str) -> datetime | None:
-    """Return the instant, or None if the text is not a timestamp with an offset.
+    """Return the instant, or None if the text is not a `date-time` of RFC 3339.
 
     Letters may be in lower case, and a leap second is the last millisecond before it (RFC 3339, sections 5.6 and 5.7).
     """
-    leap = _LEAP_SECOND.fullmatch(text)
-    try:
-        instant = datetime.fromisoformat((f"{leap[1]}:59.999{leap[2]}" if leap else text).upper())
-        at = instant.astimezone(UTC) if instant.tzinfo else None
-    except (ValueError, OverflowError):  # OverflowError: the offset leads beyond the calendar
+    found = _DATE_TIME.fullmatch(text)
+    if found is None:
         return None
-    return at if at is None or not leap or (at.hour, at.minute) == (23, 59) else None
+    leap = found[2] == "60"
+    try:
+        at = datetime.fromisoformat((f"{found[1]}:59.999{found[3]}" if leap else text).upper()).astimezone(UTC)
+    except (ValueError, OverflowError):  # a day that the month does not have; the offset leads beyond the calendar
+        return None
+    return at if not leap or (at.hour, at.minute) == (23, 59) else None
 
 
 def optional_from_milliseconds(stored: int | None) -> datetime | None:
