@@ -3,7 +3,6 @@
 import time
 from http.client import HTTPException
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 import click
@@ -13,7 +12,7 @@ from gatepost.cli import show
 from gatepost.cli.event import MAX_COMMIT_DELAY
 from gatepost.cli.kinds import ENDPOINT
 from gatepost.cli.operations import Operations, Record, pages, with_operations
-from gatepost.cli.options import contents
+from gatepost.cli.options import contents, http_url
 from gatepost.cli.remote import NoRedirects
 from gatepost.core import clock, webhook_signature
 from gatepost.core.errors import BadSetting, Unavailable
@@ -39,7 +38,7 @@ def listen(operations: Operations, endpoint_id: str, url: str, secret: str | Non
     The deliveries themselves do not change, and what the local receiver did not accept is not sent to it again. The
     endpoint can be disabled: its deliveries are then held, but still forwarded.
     """
-    if not _is_http(url):
+    if http_url(url) is None or not url.isascii():
         raise BadSetting("--forward: must be an http or https URL, such as http://127.0.0.1:3000/hooks")
     text = contents(secret) if secret else webhook_signature.new_secret("v1").shown
     try:
@@ -58,15 +57,6 @@ def listen(operations: Operations, endpoint_id: str, url: str, secret: str | Non
                 _print(delivery, _forward(delivery, url, signer), as_json)
     except KeyboardInterrupt:
         return
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        printable = url.isascii() and url.isprintable() and " " not in url
-        return printable and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 class _Seen:

@@ -6,6 +6,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import click
 
@@ -121,6 +122,18 @@ def instant(text: str) -> datetime:
         return clock.now() - parse_duration(text)
     except (ValueError, OverflowError):
         raise BadSetting(f"{text!r} is not a time; write 2026-11-15T08:00:00Z, or 1h for an hour ago") from None
+
+
+def http_url(text: str) -> SplitResult | None:
+    """Parse the URL of an http or https server. None if no request can be sent to it."""
+    try:
+        url = urlsplit(text)
+        host = unquote(url.hostname or "")  # as urllib does
+        host.encode("idna")  # raises for a label that is empty or too long
+        is_http = url.scheme in ("http", "https") and host and url.port != 0
+    except ValueError:
+        return None
+    return url if is_http and all(part.isprintable() and " " not in part for part in (text, host)) else None
 
 
 since_option = click.option(

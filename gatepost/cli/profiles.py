@@ -6,12 +6,13 @@ The file is a JSON object with `client_id`, `client_secret`, and `remote`, the U
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
+from gatepost.cli.options import http_url
 from gatepost.core import files
-from gatepost.core.errors import BadSetting, Refused
+from gatepost.core.errors import BadSetting, Refusal, Refused
+from gatepost.core.strict_json import read_json
 from gatepost.settings import LOOPBACK
 
 
@@ -54,13 +55,8 @@ def _check_url(remote: str, file: str) -> None:
     if not remote:
         where = f"as `remote` in {file}" if file else "in a file with --profile"
         raise BadSetting(f"the URL of the service is missing; name it with --remote, or {where}")
-    try:
-        url = urlsplit(remote)
-        is_base = url.scheme in ("https", "http") and url.hostname and (url.port or 443) and not url.path.strip("/")
-        (url.hostname or "").encode("idna")  # raises for a label that is empty or too long
-    except ValueError:
-        is_base = False
-    if not is_base or any(mark in remote for mark in "@?#"):
+    url = http_url(remote)
+    if url is None or url.path.strip("/") or any(mark in remote for mark in "@?#"):
         raise BadSetting("--remote: must be the base URL of a service, such as https://gatepost.example.com")
     if url.scheme == "http" and url.hostname not in LOOPBACK:
         raise BadSetting("--remote: must be an https URL; http would send the client's secret unencrypted")
@@ -73,13 +69,12 @@ def read(file: Path) -> dict[str, Any]:
             raise BadSetting(f"{file} is not a file")
         if file.stat().st_mode & 0o077:
             raise BadSetting(f"{file} can be read by other users; run: chmod 600 {file}")
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        parsed = read_json(file.read_bytes())
     except OSError as error:
         raise BadSetting(f"cannot read {file}: {error.strerror}") from None
-    except msgspec.DecodeError:
-        raise BadSetting(
-            f"{file} is not a profile: it must be a JSON object with client_id and client_secret"
-        ) from None
+    if isinstance(parsed, Refusal) or not isinstance(parsed.value, dict):
+        raise BadSetting(f"{file} is not a profile: it must be a JSON object with client_id and client_secret")
+    return parsed.value
 
 
 def save(file: Path, members: dict[str, Any]) -> None:

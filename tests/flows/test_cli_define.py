@@ -307,6 +307,16 @@ def test_listen_refuses(sqlite_shop: Shop) -> None:
     for code, arguments, words in (
         (2, (shop.endpoint, "--forward", "localhost:3000"), "--forward"),
         (2, (shop.endpoint, "--forward", "http://["), "--forward"),
+        *(
+            (2, (ids.new("ep"), "--forward", url), "--forward")
+            for url in (
+                "http://a..b/",
+                "http://.example/",
+                f"http://{'a' * 64}.example/",
+                "http://a%2e%2eb/",
+                "http://%0a",
+            )
+        ),
         (2, (shop.endpoint, "--forward", "http://localhost:3000", "--secret", "abc"), "--secret"),
         (3, (ids.new("ep"), "--forward", "http://localhost:3000"), "there is no endpoint"),
     ):

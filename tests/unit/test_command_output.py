@@ -131,6 +131,11 @@ def test_a_profile_is_read_only_by_its_owner(tmp_path: Path, monkeypatch: pytest
         ("https://gatepost.example:port", "base URL"),
         ("http://[", "base URL"),
         ("http://gatepost.example", "unencrypted"),
+        ("http://localhost:1\n", "base URL"),
+        (" http://localhost:1", "base URL"),
+        ("http://local host:1", "base URL"),
+        ("https://gatepost%0a.example", "base URL"),
+        ("https://gatepost%2e%2eexample", "base URL"),
     ],
 )
 def test_a_url_that_is_no_service_is_refused(remote: str, words: str) -> None:
@@ -143,7 +148,12 @@ def test_an_unreadable_profile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.json").chmod(0o600)
     (tmp_path / "empty.json").write_text("{}")
     (tmp_path / "empty.json").chmod(0o600)
-    for name, words in (("none.json", "cannot read"), ("list.json", "JSON object"), ("empty.json", "are missing")):
+    (tmp_path / "deep.json").write_text(f'{{"client_id": {"[" * 5000}{"]" * 5000}}}')
+    (tmp_path / "deep.json").chmod(0o600)
+    for name, words in (
+        ("none.json", "cannot read"), ("list.json", "JSON object"), ("deep.json", "JSON object"),
+        ("empty.json", "are missing"),
+    ):  # fmt: skip
         with pytest.raises(BadSetting, match=words):
             profiles.load("https://gatepost.example", str(tmp_path / name))
     with pytest.raises(Refused, match="rotate"):
