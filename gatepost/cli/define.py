@@ -128,7 +128,7 @@ def _rotate_secret(
             show.document(definition)
             return
         show.record({name: definition[name] for name in (kind.id, kind.secret, "saved") if name in definition})
-        ends = [secret["expires_at"] for secret in definition["secrets"] if secret["expires_at"]]
+        ends = [secret["expires_at"] for secret in definition.get("secrets", []) if secret["expires_at"]]
         validity = f"is valid until {ends[-1]}" if ends else "is not valid any more"
         print(f"{'' if save else 'This secret is shown only once. '}The previous one {validity}.")
 

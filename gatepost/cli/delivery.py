@@ -185,8 +185,13 @@ def _show(record: Record, as_json: bool) -> None:
         show.listing(attempts, show.headings(*columns))
     if retries["plan"]:
         print()
-        rows = [(planned["number"], planned["at"], BECAUSE[planned["because"]]) for planned in retries["plan"]]
+        rows = [(planned["number"], planned["at"], _because(planned)) for planned in retries["plan"]]
         show.table(("planned attempt", "at", "because"), rows)
+
+
+def _because(planned: Record) -> str:
+    reason: str = planned["because"]
+    return BECAUSE.get(reason, reason)  # with --remote, a later release may have more reasons
 
 
 # --- the explanation

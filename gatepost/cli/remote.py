@@ -16,6 +16,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 import msgspec
 
 from gatepost import __version__
+from gatepost.cli import responses
 from gatepost.cli.kinds import Kind
 from gatepost.cli.profiles import Profile
 from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refused, Unavailable
@@ -23,7 +24,6 @@ from gatepost.oauth.scopes import RESERVED
 
 TIMEOUT = 30.0  # seconds
 _INVALID = ("invalid_request", "invalid_client_metadata", "invalid_redirect_uri")  # a member is missing or invalid
-_NOT_GATEPOST = "the response is not from Gatepost; check --remote"
 _CHALLENGED_SCOPE = re.compile(r'error="insufficient_scope".*\bscope="([^"]+)"')
 
 
@@ -33,26 +33,6 @@ class Response(NamedTuple):
     status: int
     challenge: str
     body: dict[str, Any]
-
-
-class _Delivery(msgspec.Struct):
-    """The members of a delivery that commands read."""
-
-    id: str
-    status: str
-    created_at: str
-    event: dict[str, Any]
-    endpoint: dict[str, Any]
-    attempts: list[dict[str, Any]]
-    retries: dict[str, Any]
-
-
-class _Endpoint(msgspec.Struct):
-    """The members of an endpoint in `view=endpoints` that commands read."""
-
-    id: str
-    health: dict[str, Any]
-    subscriptions: list[dict[str, Any]]
 
 
 class RemoteOperations:
@@ -70,14 +50,14 @@ class RemoteOperations:
         if if_missing:
             raise BadSetting("--if-missing needs the store; with --remote, leave it out")
         held = {name for name in str(body.get("scope", "")).split() if name.startswith(RESERVED)}
-        return _with(self._call(kind.path, {kind.operation.scope, *held}, msgspec.json.encode(body)), kind.id)
+        response = self._call(kind.path, {kind.operation.scope, *held}, msgspec.json.encode(body))
+        return responses.check(response, responses.definition(kind))
 
     def deliveries(self, query: Mapping[str, str]) -> dict[str, Any]:
-        page = _with(self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"}), "data")
-        try:
-            msgspec.convert(page["data"], list[_Endpoint] if query.get("view") == "endpoints" else list[_Delivery])
-        except msgspec.ValidationError:
-            raise Unavailable(_NOT_GATEPOST) from None
+        response = self._call(f"/webhooks/deliveries?{urlencode(query)}", {"gatepost:deliveries"})
+        page = responses.check(response, responses.page(query))
+        if page["next_cursor"] and page["next_cursor"] == query.get("cursor"):  # the pages would never end
+            raise Unavailable(responses.NOT_GATEPOST)
         return page
 
     def request_token(self, scope: str, resource: str = "", *, explain: bool = False) -> dict[str, Any]:
@@ -90,7 +70,7 @@ class RemoteOperations:
         headers = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
         headers |= {"Prefer": "explain"} if explain else {}
         response = _checked(self._send("/oauth/tokens", headers, urlencode(form).encode()))
-        return _with(response, *(("decision", "rules") if explain else ("access_token",)))
+        return responses.check(response, responses.Explanation if explain else responses.Token)
 
     def _call(self, path: str, scopes: set[str], body: bytes | None = None) -> dict[str, Any]:
         response = self._send_with_token(path, scopes, body)
@@ -117,7 +97,8 @@ class RemoteOperations:
             except HTTPError as refusal:
                 answer = refusal
             with answer:
-                return Response(answer.status, answer.headers.get("WWW-Authenticate", ""), _decoded(answer.read()))
+                challenge = answer.headers.get("WWW-Authenticate", "")
+                return Response(answer.status, challenge, responses.decode(answer.read()))
         except (OSError, HTTPException) as error:
             raise Unavailable(f"{self.url} cannot be reached: {getattr(error, 'reason', error)}") from None
 
@@ -133,13 +114,6 @@ class NoRedirects(HTTPRedirectHandler):
 _OPENER = build_opener(NoRedirects, ProxyHandler({name: url for name, url in getproxies().items() if name == "https"}))
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return {}
-
-
 def _missing_scope(challenge: str) -> str:
     found = _CHALLENGED_SCOPE.search(challenge)
     return found[1] if found else ""
@@ -151,15 +125,9 @@ def _checked(response: Response) -> dict[str, Any]:
         return body
     code = body.get("error") or body.get("code")
     if not isinstance(code, str) and not _is_unavailable(response.status):  # otherwise it may be from a proxy
-        raise Unavailable(_NOT_GATEPOST)
+        raise Unavailable(responses.NOT_GATEPOST)
     detail = body.get("error_description") or body.get("detail") or f"the service responded {response.status}"
     raise error_of(response.status, str(code), str(detail))
-
-
-def _with(body: dict[str, Any], *members: str) -> dict[str, Any]:
-    if any(member not in body for member in members):
-        raise Unavailable(_NOT_GATEPOST)
-    return body
 
 
 def _is_unavailable(status: int) -> bool:
