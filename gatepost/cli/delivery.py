@@ -130,12 +130,19 @@ def retry(operations: Operations, delivery_id: str, as_json: bool) -> None:
         return
     record = _load(operations, delivery_id)
     if record["ended_at"] is None:
-        next_at = record["retries"]["next_at"] or "planned when its endpoint is enabled"
-        raise Refused(
-            f"{delivery_id} is not finished, and only an operator can retry it earlier; next attempt: {next_at}"
-        )
+        raise Refused(f"{delivery_id} is not finished, and only an operator can retry it earlier; {_next(record)}")
     body = {"id": record["subscription_id"], "replay": {"event_ids": [record["event"]["id"]]}}
     show.record(operations.define(SUBSCRIPTION, body), as_json=as_json)
+
+
+def _next(record: Record) -> str:
+    match record["status"]:
+        case "in_flight":
+            return "an attempt is in flight"
+        case "held":
+            return "it is held, because its endpoint is disabled or removed"
+        case _:
+            return f"next attempt: {record['retries']['next_at']}"
 
 
 @delivery.command()
@@ -256,6 +263,8 @@ def _explain_next(details: Details, now: datetime) -> Iterator[str]:
     match record["status"]:
         case "held":
             yield from _explain_hold(details)
+        case "in_flight" if details.endpoint.status == "removed":
+            yield "If it fails, the delivery is cancelled: the endpoint was removed."
         case "in_flight":
             yield "If it fails, " + (
                 _explain_plan(plan, now) if plan else "the delivery fails: it is the last attempt."
@@ -276,16 +285,22 @@ def _explain_plan(plan: Sequence[Record], now: datetime) -> str:
 
 def _explain_hold(details: Details) -> Iterator[str]:
     account, endpoint = details.account, details.endpoint
+    if endpoint.status == "removed":
+        yield f"The endpoint was removed, so the delivery is cancelled soon. {_REPLACE}"
+        return
     if not account.active:
         yield f"It is held, because the account is suspended. To continue: `gatepost account resume {account.name}`."
-    if endpoint.status != "active":
+    if endpoint.status == "disabled":
         since = f" since {clock.rfc3339(endpoint.disabled_at)}" if endpoint.disabled_at else ""
         yield (
-            f"It is held, because the endpoint is {endpoint.status} ({endpoint.disabled_reason or 'removed'}){since}. "
+            f"It is held, because the endpoint is disabled ({endpoint.disabled_reason}){since}. "
             f"To continue: `gatepost endpoint enable {endpoint.id}`."
         )
     limit = format_duration(account.seconds("hold_limit") * 1000)
     yield f"It fails when it has been held for longer than {limit} (hold_limit)."
+
+
+_REPLACE = "Subscribe another endpoint, and replay the event to it."
 
 
 def _explain_end(details: Details) -> Iterator[str]:
@@ -297,7 +312,7 @@ def _explain_end(details: Details) -> Iterator[str]:
     if endpoint.status == "disabled" and reason in ("endpoint_gone", "held_too_long", "attempts_exhausted"):
         yield f"The endpoint is disabled. Fix the receiver, run {enable}, and then send the event again with {retry}."
     elif reason == "endpoint_removed" or (endpoint.status == "removed" and record["status"] != "succeeded"):
-        yield "The endpoint was removed. Subscribe another endpoint, and replay the event to it."
+        yield f"The endpoint was removed. {_REPLACE}"
     elif record["status"] == "failed":
         yield f"Fix the receiver, and then send the event again with {retry}."
     elif record["status"] == "cancelled":

@@ -20,7 +20,7 @@ from gatepost.core import ids
 from gatepost.core.errors import BadSetting, GatepostError, NotFound, Refused, Unavailable
 from tests import command, inside
 from tests.flows.shop import Shop, opening
-from tests.receiver import Raw, receiver, says
+from tests.receiver import Raw, receiver, says, silent
 from tests.service import Client, Service, free_ports
 from tests.waiting import LIMIT, wait_until
 
@@ -252,14 +252,29 @@ def test_ids_resolve_their_account(shop: Shop) -> None:
 def test_a_finished_delivery_is_sent_again_through_the_service(sqlite_gatepost: Service, account_name: str) -> None:
     with opening(sqlite_gatepost, account_name, [(500, {}, b""), (200, {}, b"")], "retry_schedule=1h") as shop:
         commander = by_http(shop.gatepost, shop.account, shop.client)
+
+        def refused(delivery: str) -> str:
+            return commander.run("delivery", "retry", delivery, code=4).stderr
+
         delivery = shop.publish()
         wait_until(lambda: shop.record(delivery)["attempts"] != [] and shop.record(delivery)["status"] == "pending")
-        assert "not finished" in commander.run("delivery", "retry", delivery, code=4).stderr
+        planned = shop.record(delivery)["retries"]["next_at"]
+        assert f"not finished, and only an operator can retry it earlier; next attempt: {planned}" in refused(delivery)
         shop.cli("delivery", "retry", delivery)
         shop.status(delivery, "succeeded")
         event = shop.record(delivery)["event"]["id"]
         assert commander.json("delivery", "retry", delivery)["replay"]["event_ids"] == [event]
         wait_until(lambda: len(commander.json("delivery", "list", "--event", event)) == 2)
+        shop.cli("endpoint", "disable", shop.endpoint)
+        assert "it is held, because its endpoint is disabled" in refused(shop.publish())
+
+
+def test_an_attempt_in_flight_is_not_retried_through_the_service(sqlite_gatepost: Service, account_name: str) -> None:
+    with opening(sqlite_gatepost, account_name, Raw(silent)) as shop:
+        delivery = shop.publish()
+        shop.status(delivery, "in_flight")
+        commander = by_http(shop.gatepost, shop.account, shop.client)
+        assert "; an attempt is in flight" in commander.run("delivery", "retry", delivery, code=4).stderr
 
 
 # --- listen

@@ -211,6 +211,27 @@ def test_cancel_ends_it_and_retry_makes_a_new_one(shop: Shop) -> None:
     assert len(shop.receiver.requests) == 1
 
 
+def test_an_attempt_at_a_removed_endpoint_is_the_last(sqlite_gatepost: Service, account_name: str) -> None:
+    with opening(sqlite_gatepost, account_name, Raw(silent)) as shop:
+        delivery = shop.publish()
+        shop.status(delivery, "in_flight")
+        shop.gatepost.post("/webhooks/endpoints", shop.token, {"id": shop.endpoint, "status": "removed"})
+        assert shop.explain(delivery)[-1] == "If it fails, the delivery is cancelled: the endpoint was removed."
+
+
+def test_what_waits_for_a_removed_endpoint_is_cancelled(tmp_path: Path) -> None:
+    store = command.alone(tmp_path / "data", dev="true", account="default")  # no service, which would cancel it at once
+    store.cli("store", "migrate")
+    endpoint = store.cli_json("endpoint", "create", "url=http://127.0.0.1:8443")["id"]
+    store.cli("subscription", "create", f"endpoint_id={endpoint}", "events=*")
+    store.cli("event", "publish", "--type", "invoice.paid", "--data", "{}")
+    store.cli("endpoint", "set", endpoint, "status=removed")
+    [delivery] = store.cli_json("delivery", "list")
+    assert delivery["status"] == "held"
+    [story] = store.cli("delivery", "explain", delivery["id"]).stdout.splitlines()[2:]
+    assert story.startswith("The endpoint was removed, so the delivery is cancelled soon. Subscribe another endpoint")
+
+
 def test_an_endpoint_that_was_removed_ends_what_it_had(shop: Shop) -> None:
     shop.cli("endpoint", "disable", shop.endpoint)
     delivery = shop.publish()
