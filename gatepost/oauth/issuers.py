@@ -64,7 +64,7 @@ def define(
         )
     if "*" in "".join(pairs.values()):
         raise BadSetting("--match: values are compared exactly; a * would never match")
-    names = list(dict.fromkeys(name for option in scope for name in scopes.split(option)))
+    names = list(dict.fromkeys(name for option in scope for name in scopes.split(option) if name))
     if not names:
         raise BadSetting("--scope: name the scopes that the client may obtain with its tokens")
     return Issuer(account, name, issuer, jwks_uri, pairs, client, names, at, ids.new("iss"), once)

@@ -64,7 +64,7 @@ def test_the_sub_is_shown_where_the_entry_leaves_it_open() -> None:
 
 
 def test_several_matches_and_scopes() -> None:
-    found = define(match=["sub=a=b", "tenant=acme"], scope=["deploy read", "deploy", "write"])
+    found = define(match=["sub=a=b", "tenant=acme"], scope=["deploy  read", " deploy ", "write"])
     assert found.match == {"sub": "a=b", "tenant": "acme"}
     assert found.scope == ["deploy", "read", "write"]
 
@@ -84,7 +84,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         )
     ],
     *[({"match": match}, "exactly") for match in (["sub=*"], ["sub=repo:acme/*"], ["sub=a", "tenant=acme*"])],
-    *[({"scope": scope}, "--scope") for scope in ([], [""])],
+    *[({"scope": scope}, "--scope") for scope in ([], [""], ["  "])],
 ]  # fmt: skip
 
 
