@@ -33,6 +33,11 @@ GRANT_TYPES: dict[str, GrantRequirements] = {
 }
 
 
+def offered(protocol: Literal["full", "six"]) -> list[str]:
+    """The grant types that the service offers. With the protocol `six`, there are none that need consent."""
+    return [name for name, grant in GRANT_TYPES.items() if protocol == "full" or not grant.consent]
+
+
 class Grant(msgspec.Struct, frozen=True):
     """The scopes that a client may obtain by one grant type, and the lifetimes of its tokens."""
 

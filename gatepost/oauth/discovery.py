@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from gatepost.core.jwk_sets import ASSERTION_ALGORITHMS
 from gatepost.ledger.operations import OPERATIONS
+from gatepost.oauth import client_grants
 from gatepost.oauth.authorize.request import DISPLAYS, PROMPTS, RESPONSE_MODES
-from gatepost.oauth.client_grants import GRANT_TYPES
 from gatepost.oauth.clients import SECRET_METHODS
 from gatepost.oauth.scopes import BUILT_IN, STANDARD_CLAIMS
 from gatepost.oauth.signing_keys import ALGORITHMS
@@ -24,7 +24,7 @@ def authorization_server(base_url: str, protocol: Literal["full", "six"] = "full
         "registration_endpoint": f"{base_url}/oauth/clients",
         "scopes_supported": list(BUILT_IN if full else OPERATIONS),
         "response_types_supported": ["code"] if full else [],
-        "grant_types_supported": [name for name, grant in GRANT_TYPES.items() if full or not grant.consent],
+        "grant_types_supported": client_grants.offered(protocol),
         **_authentication("token_endpoint", public=True),
         "dpop_signing_alg_values_supported": list(ASSERTION_ALGORITHMS),
         "protected_resources": [base_url],

@@ -1,7 +1,7 @@
 """The configuration that units of work of the authorization server need: base URL, keys, policies, shared resources."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gatepost.core.secrets import ServerKeys
 from gatepost.egress.address_guard import Policy
@@ -25,6 +25,7 @@ class Service(NamedTuple):
     policy: Policy = Policy()  # of accounts without one of their own
     foreign: JwksCache = JwksCache()
     account_policies: Mapping[str, Policy] = {}
+    protocol: Literal["full", "six"] = "full"
 
     def policy_for(self, account: str) -> Policy:
         """The networks that requests for the account with this name may be sent to."""

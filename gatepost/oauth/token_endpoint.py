@@ -18,7 +18,7 @@ from gatepost.ledger.entries import Origin, new, refusal_data
 from gatepost.ledger.record import append_entry, record
 from gatepost.oauth import client_authentication, dpop
 from gatepost.oauth.client_authentication import AuthenticatedClient, ClientCredentials, RefusedRequest, refuse
-from gatepost.oauth.client_grants import GRANT_TYPES
+from gatepost.oauth.client_grants import GRANT_TYPES, offered
 from gatepost.oauth.grants import GRANTS
 from gatepost.oauth.grants.grant_type import NO_EXTRAS, GrantType, LoadedGrant, TokenExtras
 from gatepost.oauth.id_tokens import IdToken
@@ -111,7 +111,8 @@ def answer(
         return refuse(tx, authenticated, request, origin, _REFUSED, {})
     grant = GRANTS.get(request.grant_type)
     if grant is None:
-        refusal = Refusal("unsupported_grant_type", f"grant_type: must be one of {', '.join(GRANTS)}", "grant_type")
+        expected = f"grant_type: must be one of {', '.join(offered(service.protocol))}"
+        refusal = Refusal("unsupported_grant_type", expected, "grant_type")
         return refuse(tx, authenticated, refusal, origin, _REFUSED, {"grant_type": request.grant_type[:128]})
     # RFC 6749, section 5.2: a client without this grant is refused as such, whatever it presents. If it presents a code
     # or a refresh token that was used before, what was issued for it is revoked all the same.

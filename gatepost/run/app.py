@@ -270,6 +270,7 @@ def service_of(settings: Settings, keys: ServerKeys) -> Service:
     return Service(
         settings.issuer, keys, KeyRing(keys.data), index(settings.shared_resources), settings.dev,
         policy(settings), JwksCache(), {name: policy(settings, name) for name in settings.allow_networks},
+        settings.protocol,
     )  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """The client-credentials grant, end to end: explicit scopes, audiences, lifetimes, explanations and the ledger."""
 
+from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
 
-from tests.service import Client, Service
+from tests.service import Client, Service, running
 
 API, OTHER = "https://api.{}.example", "https://other.{}.example"
 
@@ -174,7 +175,23 @@ def test_an_unconfigured_grant_is_refused(setting: Setting) -> None:
         headers={"Authorization": setting.client.basic},
     )
     assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_grant_type")
+    assert "authorization_code" in answer.json()["error_description"]
     assert "Gatepost-Event" in answer.headers
+
+
+def test_the_refusal_of_a_grant_names_only_those_that_are_offered(tmp_path: Path) -> None:
+    with running(tmp_path / "data", protocol="six", only="web") as gatepost:
+        metadata = gatepost.session.get(f"{gatepost.url}/.well-known/oauth-authorization-server").json()
+        assert gatepost.first is not None
+        answer = gatepost.session.post(
+            f"{gatepost.url}/oauth/tokens",
+            data={"grant_type": "password"},
+            headers={"Authorization": gatepost.first.basic},
+        )
+    names = ", ".join(metadata["grant_types_supported"])
+    assert "client_credentials" in names
+    assert "authorization_code" not in names
+    assert answer.json()["error_description"] == f"grant_type: must be one of {names}"
 
 
 def test_a_token_that_the_service_would_not_accept_is_not_issued(sqlite_gatepost: Service, account_name: str) -> None:
