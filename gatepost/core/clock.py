@@ -48,14 +48,15 @@ def rfc3339(instant: datetime) -> str:
 # The groups are the minute, the second, and the offset.
 _HOUR_AND_MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _DATE_TIME = re.compile(
-    rf"(\d\d\d\d-\d\d-\d\d[Tt]{_HOUR_AND_MINUTE}):([0-5]\d|60)(?:\.\d+)?([Zz]|[+-]{_HOUR_AND_MINUTE})", re.ASCII
+    rf"(\d\d\d\d-\d\d-\d\d[Tt ]{_HOUR_AND_MINUTE}):([0-5]\d|60)(?:\.\d+)?([Zz]|[+-]{_HOUR_AND_MINUTE})", re.ASCII
 )
 
 
 def parse_rfc3339(text: str) -> datetime | None:
     """Return the instant, or None if the text is not a `date-time` of RFC 3339.
 
-    Letters may be in lower case, and a leap second is the last millisecond before it (RFC 3339, sections 5.6 and 5.7).
+    Letters may be in lower case, and a space may replace the `T`. A leap second is the last millisecond before it (RFC
+    3339, sections 5.6 and 5.7).
     """
     found = _DATE_TIME.fullmatch(text)
     if found is None:
