@@ -169,8 +169,9 @@ def restore(
 ) -> None:
     """Replace the SQLite store by the backup FILE. Stop the service first. The previous store is kept under a new name.
 
-    All access tokens, refresh tokens and consents are revoked and the signing keys are replaced, because revocations
-    since the backup are lost. Deliveries that were unfinished at the time of the backup are sent again.
+    All access tokens, refresh tokens, operator tokens and consents are revoked and the signing keys are replaced,
+    because revocations since the backup are lost. Deliveries that were unfinished at the time of the backup are sent
+    again.
     """
     if (file is None) != after_pitr or (after_pitr and (keep_tokens or skip_ledger_check)):
         raise BadSetting("pass either the FILE of a backup, with or without other options, or only --after-pitr")
@@ -199,9 +200,10 @@ def _show_restored(restored: Restored, as_json: bool) -> None:
         print(f"The previous store is now {previous}.")
     if restored.tokens_ended:
         print(
-            f"Revoked {restored.consents} consents with their refresh tokens, and all access tokens: the signing keys"
+            f"Revoked {restored.consents} consents with their refresh tokens, all operator tokens, and all access\n"
+            "tokens: the signing keys were replaced. Verifiers that cached the old key set accept old access tokens\n"
+            "for up to 15 minutes."
         )
-        print("were replaced. Verifiers that cached the old key set accept old tokens for up to 15 minutes.")
     else:
         print("Tokens were kept: tokens, refresh tokens and keys that were revoked since the backup are valid again.")
     print(

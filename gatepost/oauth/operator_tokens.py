@@ -14,12 +14,13 @@ from gatepost.core import clock, ids
 from gatepost.core.errors import BadSetting, NotFound
 from gatepost.core.jose import b64, unb64
 from gatepost.core.secrets import Secret, mac
-from gatepost.ledger import entry_rows
+from gatepost.ledger import entry_rows, search
 from gatepost.ledger.entries import OPERATOR, Entry, Origin
 from gatepost.ledger.record import record
+from gatepost.ledger.search import EntryFilter
 from gatepost.oauth import account_admin, revocation, revoked_tokens
 from gatepost.oauth.service import Service
-from gatepost.store.transaction import Tx
+from gatepost.store.transaction import HIGHEST, Tx
 
 LIFETIME = timedelta(hours=1)
 MIN_LIFETIME = timedelta(minutes=1)
@@ -27,6 +28,7 @@ MAX_LIFETIME = timedelta(hours=8)
 TYPE = "account.operator.authorized"
 _PREFIX = "gpo_"
 _ID, _EXPIRY, _MAC = 16, 8, 32  # bytes
+_PAGE = 100
 _ORIGIN = Origin(OPERATOR)
 
 
@@ -97,8 +99,25 @@ def revoke(tx: Tx, token: str) -> bool:
     if operator is None or entry is None:
         do = f"`gatepost audit list --account {accounts.OPERATOR} --type {TYPE}` lists them, as evt_ instead of tok_"
         raise NotFound(f"there is no operator token {token}; {do}")
+    return _end(tx, operator, entry, "revoked_by_operator", _ORIGIN)
+
+
+def revoke_all(tx: Tx, reason: str, origin: Origin) -> None:
+    """Revoke every token that may not have expired yet."""
+    operator = account_rows.load_named(tx, accounts.OPERATOR)
+    if operator is None:
+        return
+    wanted = EntryFilter((TYPE,), since=tx.at - MAX_LIFETIME - search.CLOCK_TOLERANCE)
+    before: bytes | None = HIGHEST
+    while before is not None:
+        page, before = search.page(tx, operator.id, wanted, before, _PAGE)
+        for entry in page:
+            _end(tx, operator, entry, reason, origin)
+
+
+def _end(tx: Tx, operator: Account, entry: Entry, reason: str, origin: Origin) -> bool:
     latest = clock.from_milliseconds(entry.at) + MAX_LIFETIME
-    return revocation.end_token(tx, operator, token, latest, "revoked_by_operator", _ORIGIN)
+    return revocation.end_token(tx, operator, ids.text("tok", entry.id), latest, reason, origin)
 
 
 def _entry(tx: Tx, operator: Account, raw_id: bytes) -> Entry | None:

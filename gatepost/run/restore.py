@@ -2,7 +2,7 @@
 
 The restored store does not know which tokens were revoked, replaced or issued after the backup. So everything ends:
 replacing the signing keys ends every access token, also for verifiers that only check signatures, and ending the
-consents ends every refresh token.
+consents ends every refresh token. Operator tokens depend on neither, so each of them is revoked.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from gatepost.core.secrets import Box
 from gatepost.ledger import chains, heads, verification
 from gatepost.ledger.entries import OPERATOR, Origin
 from gatepost.ledger.record import record
-from gatepost.oauth import consent_rows, key_rotation, revocation
+from gatepost.oauth import consent_rows, key_rotation, operator_tokens, revocation
 from gatepost.oauth.authorize import interactions
 from gatepost.oauth.service import Service
 from gatepost.run import app, backups
@@ -150,13 +150,14 @@ def _count_unfinished(tx: Tx) -> int:
 
 
 def _record(tx: Tx, service: Service, data: dict[str, Any], *, keep_tokens: bool) -> None:
-    """In one commit: record the restore, replace the signing keys, and end the authorizations in progress."""
+    """In one commit: record the restore, replace the signing keys, and end operator tokens and open authorizations."""
     account = account_rows.load_named(tx, accounts.OPERATOR)
     if account is None:
         raise LookupError(accounts.OPERATOR)
     record(tx, account, "account.store.restored", _ORIGIN, account.id, data)
     if not keep_tokens:
         key_rotation.revoke_all(tx, service, REASON, _ORIGIN)
+        operator_tokens.revoke_all(tx, REASON, _ORIGIN)
         interactions.delete_all(tx)
 
 

@@ -7,12 +7,16 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import apsw
 import pytest
 
 from gatepost.cli import show
+from gatepost.oauth import operator_tokens
+from gatepost.run.app import open_for_use
+from gatepost.settings import load
 from gatepost.store import backup as files
 from gatepost.store import marker
 from tests import command, service
@@ -86,6 +90,33 @@ def test_a_restore_ends_every_token_unless_tokens_are_kept(
         operator = again.cli_json("audit", "list", "--account", "gatepost", "--type", "account.store.restored")
         assert [each["data"]["tokens"] for each in operator] == ["kept" if keep else "ended"]
     assert problems(alone(data)) == []
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_restore_ends_operator_tokens_unless_tokens_are_kept(data: Path, tmp_path: Path, *, keep: bool) -> None:
+    store, file = alone(data), str(tmp_path / "backup.db")
+    store.cli("store", "migrate")
+    revoked, active = (store.cli_json("operator", "token", "--lifetime", "8h") for _ in range(2))
+    store.cli("store", "backup", file)
+    store.cli("operator", "revoke", revoked["id"])
+    later = store.cli_json("operator", "token", "--lifetime", "8h")
+    assert [accepted(store, token) for token in (revoked, active, later)] == [False, True, True]
+
+    store.cli("store", "restore", file, *(["--keep-tokens"] if keep else []))
+    assert [accepted(store, token) for token in (revoked, active, later)] == [keep, keep, False]
+    ended = store.cli_json("audit", "list", "--account", "gatepost", "--type", "oauth.token.revoked")
+    assert {entry["subject"] for entry in ended} == (set() if keep else {revoked["id"], active["id"]})
+    assert {entry["data"]["reason"] for entry in ended} == (set() if keep else {"store_restored"})
+    assert accepted(store, store.cli_json("operator", "token"))
+    assert problems(store) == []
+
+
+def accepted(store: Alone, token: dict[str, str]) -> bool:
+    """Whether the operator's view accepts the token."""
+    runtime = open_for_use(load({}, store.environment))
+    with closing(runtime.store):
+        verify = partial(operator_tokens.verify, service=runtime.service, text=token["token"])
+        return runtime.store.read_now(verify) is not None
 
 
 def test_a_restore_shows_one_progress_bar_at_a_time(
@@ -248,19 +279,28 @@ def test_on_postgresql_its_own_tools_are_named(postgres_url: str, tmp_path: Path
     assert "--after-pitr" in refusal(store, "store", "restore", str(tmp_path / "backup.db"))
 
 
+def view(gatepost: Service, token: str) -> int:
+    """The status with which the operator's view responds to the token."""
+    headers = {"Authorization": f"Bearer {token}"}
+    return gatepost.session.get(f"{gatepost.ops}/operator/accounts", headers=headers).status_code
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_after_a_restore_by_other_means_every_token_ends(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     database = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
-    with service.running(tmp_path / "data", database, only="web") as gatepost:
+    with service.running(tmp_path / "data", database, only="web", operator_console="true") as gatepost:
         people = Platform(gatepost, "acme")
         tokens = people.tokens()
+        operator = gatepost.cli_json("operator", "token", "--lifetime", "8h")["token"]
+        assert view(gatepost, operator) == 200
         old = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}
         output = gatepost.cli("store", "restore", "--after-pitr").stdout
         assert re.search(r"Revoked 1 consents", output)
         assert people.introspect(tokens["access_token"]) == {"active": False}
         assert people.refresh(tokens["refresh_token"]).status_code == 400
+        assert view(gatepost, operator) == 401
         new = {each["id"] for each in gatepost.cli_json("key", "list") if each["status"] in ("active", "announced")}
         assert not old & new
         wait_until(lambda: published(gatepost) == new)  # the key set is served from memory, and renewed
