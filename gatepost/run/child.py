@@ -1,9 +1,11 @@
-"""What all child processes have in common: how they start, and how they learn that they must end.
+"""What all child processes have in common: how they start, what they report, and how they learn that they must end.
 
-The supervisor writes the configuration to standard input as one line, and keeps that stream open while it runs.
+The supervisor writes the configuration to standard input as one line, and keeps that stream open while it runs. A child
+writes to standard output: one line when it serves, and then a report once a second.
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -16,6 +18,7 @@ import uvloop
 
 from gatepost.core.errors import GatepostError
 from gatepost.core.logging import configure_logs, log
+from gatepost.core.repeat import REPORT_EVERY, Chores
 from gatepost.run import app
 from gatepost.settings import Settings
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # the environment variable of prometheus-client
-SILENCE = 10.0  # seconds without a report after which a process counts as stuck
+SILENCE = 10.0  # seconds without a report after which a process makes no progress
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -72,6 +75,20 @@ def collect_rarely() -> None:
 def report_ready() -> None:
     """Tell the supervisor that this process serves."""
     os.write(sys.stdout.fileno(), b"ready\n")
+
+
+async def report(chores: Chores | None = None) -> None:
+    """Report to the supervisor once a second that this process makes progress, and which of its chores are stuck.
+
+    A report that the supervisor does not read is dropped.
+    """
+    output = sys.stdout.fileno()
+    os.set_blocking(output, False)
+    while True:
+        stuck = chores.stuck() if chores else []
+        with contextlib.suppress(OSError):
+            os.write(output, ", ".join(stuck).encode() + b"\n")
+        await asyncio.sleep(REPORT_EVERY)
 
 
 def stopping(descriptor: int | None = None, on_line: Callable[[bytes], None] | None = None) -> asyncio.Event:

@@ -1,12 +1,9 @@
 """A delivery process: the worker, and the consumers of events from NATS and Kafka."""
 
 import asyncio
-import contextlib
-import os
 import sys
 from typing import TYPE_CHECKING
 
-from gatepost.core.repeat import REPORT_EVERY, Chores
 from gatepost.run import app, child
 from gatepost.run.child import Configuration
 from gatepost.webhooks.worker import Worker
@@ -35,21 +32,11 @@ async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Tra
         from gatepost.ingest import kafka  # noqa: PLC0415 (an extra that may not be installed)
 
         work.append(kafka.consume(store, settings.kafka, settings.bus_config, stopping, traces))
-    reporting = asyncio.create_task(_report(worker.chores))
+    reporting = asyncio.create_task(child.report(worker.chores))
     try:
         await asyncio.gather(*work)
     finally:
         reporting.cancel()
-
-
-async def _report(chores: Chores) -> None:
-    """Report the stuck chores to the supervisor once a second. A report that it does not read is dropped."""
-    output = sys.stdout.fileno()
-    os.set_blocking(output, False)
-    while True:
-        with contextlib.suppress(OSError):
-            os.write(output, ", ".join(chores.stuck()).encode() + b"\n")
-        await asyncio.sleep(REPORT_EVERY)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 The supervisor sends a status line once a second, and when it changes: why the service is not ready, and its metrics.
 """
 
+import asyncio
 import math
 import os
 import time
@@ -56,7 +57,9 @@ async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Tra
     stopping = child.stopping(on_line=supervisor.receive)
     async with listening(plane, settings.ops_host, settings.ops_port):
         child.report_ready()
+        reporting = asyncio.create_task(child.report())
         await stopping.wait()
+    reporting.cancel()
 
 
 if __name__ == "__main__":

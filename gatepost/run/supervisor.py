@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -104,9 +104,9 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
     def not_ready() -> str:
         if stopping.is_set():
             return "the service is stopping"
-        starting = (f"a process for {child.kind} is starting" for child in children if not child.ready)
+        problems = filter(None, (child.problem() for child in children))
         stuck = [*running.stuck(), *(name for child in children for name in child.stuck)]
-        return next(starting, "") or (f"chores make no progress: {', '.join(stuck)}" if stuck else "")
+        return next(problems, "") or (f"chores make no progress: {', '.join(stuck)}" if stuck else "")
 
     operations = [child for child in children if child.kind == "operations"]
     ready = asyncio.Event()
@@ -178,7 +178,7 @@ _MODULES = {
 class _Child:
     """A child process, which is started again when it ends by itself. `kind` is a key of _MODULES.
 
-    `changed` is set when `ready` or `stuck` changes.
+    `changed` is set when `ready`, `silent` or `stuck` changes.
     """
 
     def __init__(self, kind: str, configuration: bytes, metrics: str, changed: asyncio.Event) -> None:
@@ -188,7 +188,14 @@ class _Child:
         self._changed = changed
         self._input: asyncio.StreamWriter | None = None
         self.ready = False
+        self.silent = False  # whether it has stopped reporting
         self.stuck: list[str] = []  # its chores that make no progress, as it reports once a second
+
+    def problem(self) -> str:
+        """Why this process does not serve, or ""."""
+        if not self.ready:
+            return f"a process for {self.kind} is starting"
+        return f"a process for {self.kind} makes no progress" if self.silent else ""
 
     def send(self, line: bytes) -> None:
         """Send a line, unless the child is not ready or does not read: it needs only the newest one."""
@@ -198,9 +205,10 @@ class _Child:
             if not self._input.transport.get_write_buffer_size():
                 self._input.write(line)
 
-    def _set_state(self, *, ready: bool, stuck: list[str]) -> None:
-        if (ready, stuck) != (self.ready, self.stuck):
-            self.ready, self.stuck = ready, stuck
+    def _set_state(self, *, ready: bool, silent: bool = False, stuck: Sequence[str] = ()) -> None:
+        state = ready, silent, list(stuck)
+        if state != (self.ready, self.silent, self.stuck):
+            self.ready, self.silent, self.stuck = state
             self._changed.set()
 
     async def keep_running(self, stopping: asyncio.Event, store: Store) -> None:
@@ -240,8 +248,8 @@ class _Child:
         stop = asyncio.create_task(stopping.wait())
         first_line = asyncio.create_task(process.stdout.readline())
         await asyncio.wait({ended, stop, first_line}, return_when=asyncio.FIRST_COMPLETED)
-        self._set_state(ready=first_line.done() and first_line.result() == b"ready\n", stuck=[])
-        reports = asyncio.create_task(self._read_reports(process.stdout)) if self.ready else None
+        self._set_state(ready=first_line.done() and first_line.result() == b"ready\n")
+        reports = asyncio.create_task(self._read_reports(process.stdout, process.pid)) if self.ready else None
         await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             process.stdin.close()
@@ -253,21 +261,35 @@ class _Child:
         for task in (stop, first_line, *([reports] if reports else [])):
             task.cancel()
         code = await ended
-        self._set_state(ready=False, stuck=[])
+        self._set_state(ready=False)
         mark_process_dead(process.pid, self._metrics)  # type: ignore[no-untyped-call]
         return code
 
-    async def _read_reports(self, output: asyncio.StreamReader) -> None:
-        """A delivery process reports its stuck chores once a second. If it stops reporting, it is stuck itself."""
-        timeout: float | None = None  # a web process never reports
-        while not output.at_eof():
-            try:
-                line = await asyncio.wait_for(output.readline(), timeout)
-            except TimeoutError:
-                self._set_state(ready=self.ready, stuck=[f"the {self.kind} process"])
+    async def _read_reports(self, output: asyncio.StreamReader, pid: int) -> None:
+        """The process reports its stuck chores once a second. If it stops reporting, it makes no progress itself."""
+        while True:
+            line = await _next_report(output)
+            if line == b"":
+                return
+            if line is None:
+                if not self.silent:
+                    log.error("process makes no progress", kind=self.kind, process=pid)
+                self._set_state(ready=self.ready, silent=True)
                 continue
-            timeout = SILENCE
+            if self.silent:
+                log.info("process makes progress again", kind=self.kind, process=pid)
             self._set_state(ready=self.ready, stuck=[name for name in line.decode().strip().split(", ") if name])
+
+
+async def _next_report(output: asyncio.StreamReader) -> bytes | None:
+    """The next line, an empty one at the end, or None after SILENCE.
+
+    This waits twice. If the supervisor itself was paused, the first time-out is due before it reads what has arrived.
+    """
+    for _ in range(2):
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(output.readline(), SILENCE / 2)
+    return None
 
 
 async def _check_disk(store: Store) -> None:

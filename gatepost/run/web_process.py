@@ -35,6 +35,7 @@ async def serve(configuration: Configuration, runtime: app.Runtime, traces: "Tra
     async with listening(application, settings.host, settings.port):
         child.report_ready()
         background = [
+            asyncio.create_task(child.report()),
             asyncio.create_task(_write_uses(context)),
             asyncio.create_task(_load_keys(context)),
             asyncio.create_task(_write_refused(context)),

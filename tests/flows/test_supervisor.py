@@ -1,5 +1,6 @@
 """The processes that the supervisor starts: on a machine that is short of files, and in any directory."""
 
+import json
 import os
 import resource
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import requests
 
 from tests import service
@@ -53,6 +55,33 @@ def test_a_process_that_could_not_be_started_is_started_later(tmp_path: Path) ->
         wait_until(lambda: len(running.web_processes()) == count, "another process")
         wait_until(lambda: _is_ready(running), "the service to be ready")
         assert running.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["web", "operations"])
+def test_a_service_with_a_process_that_makes_no_progress_is_not_ready(kind: str, tmp_path: Path) -> None:
+    """The other process of this kind responds, but every second connection is with the one that is stopped."""
+    log = tmp_path / "data.log"
+    with service.running(tmp_path / "data", workers="2") as running:
+        stopped, _ = running.web_processes() if kind == "web" else running.operations_processes()
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            because = f"a process for {kind} makes no progress"
+            wait_until(lambda: because in _readiness(running), f"/readyz to say that {because}")
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        wait_until(lambda: _is_ready(running), "the service to be ready")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        silent = [(line["kind"], line["process"]) for line in lines if line["event"] == "process makes no progress"]
+        assert (kind, stopped) in silent
+
+
+def _readiness(running: service.Service) -> str:
+    """The response of /readyz, or "" if the connection is with a process that does not respond."""
+    try:
+        answer = requests.get(f"{running.ops}/readyz", timeout=2)
+    except requests.RequestException:
+        return ""
+    return answer.text if answer.status_code == 503 else ""
 
 
 def _is_ready(running: service.Service) -> bool:
