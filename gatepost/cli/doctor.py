@@ -4,7 +4,7 @@ import http.client
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,7 +27,7 @@ from gatepost.run import app
 from gatepost.settings import LOOPBACK, Settings, unknown_variables
 from gatepost.store import nodes
 from gatepost.store.interface import Store
-from gatepost.store.schema_check import Wakeups, schema_problem
+from gatepost.store.schema_check import StoreInfo, Wakeups, schema_problem
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import endpoint_headers
 
@@ -161,7 +161,10 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         )
         return
     try:
-        yield from _check_database(store)
+        info = yield from _check_database(store)
+        if info.search_path_problem:
+            yield Check("search path", "problem", *info.search_path_problem)
+            return
         schema = check_schema(store)
         yield schema
         if schema.status == "ok":
@@ -180,7 +183,7 @@ def _check_store(settings: Settings) -> Iterator[Check]:
         store.close()
 
 
-def _check_database(store: Store) -> Iterator[Check]:
+def _check_database(store: Store) -> Generator[Check, None, StoreInfo]:
     before = clock.now()
     info = store.info()
     after = clock.now()
@@ -202,6 +205,7 @@ def _check_database(store: Store) -> Iterator[Check]:
         yield Check("pooler", "ok", "connects through a connection pooler, and keeps no state in sessions")
     if info.pooled or info.wakeups != "listen":
         yield _WAKEUPS[info.wakeups]
+    return info
 
 
 def _check_distribution(store: Store, not_distributed: tuple[str, ...]) -> Iterator[Check]:

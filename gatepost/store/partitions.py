@@ -22,8 +22,11 @@ _AHEAD = 3 * _DAY
 _MAX_MOVED = 100_000  # rows of a new class that are moved in one transaction, while others wait
 _LOCK = 0x70617274  # "part"
 # A change of a table waits for transactions that use it, and all others wait for the change. Rather try again later.
+# Partitions are created in the schema of the store, even if another one is now the first of the search path.
 _BEGIN = f"""
-SELECT set_config('lock_timeout', '100ms', true), set_config('statement_timeout', '8s', true),
+SELECT set_config('search_path', (SELECT quote_ident(nspname) FROM pg_namespace n JOIN pg_class c
+    ON c.relnamespace = n.oid WHERE c.oid = to_regclass('migrations')), true),
+  set_config('lock_timeout', '100ms', true), set_config('statement_timeout', '8s', true),
   pg_try_advisory_xact_lock({_LOCK})
 """
 _END = re.compile(r"TO \('\\x([0-9a-f]*)'\)")

@@ -6,32 +6,32 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from gatepost.store import lock_retries, partitions, sql_loader
+from gatepost.store import lock_retries, partitions, search_path, sql_loader
 from gatepost.store.sql_loader import Migration
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
 LOCK = 0x67617465  # "gate"
 _MIGRATIONS = "CREATE TABLE migrations (number integer PRIMARY KEY, name text, checksum text, at bigint)"
-_NO_MIGRATIONS = "SELECT 1 WHERE to_regclass(quote_ident(current_schema()) || '.migrations') IS NULL"
 
 
 def migrate(database: Database, now: int) -> list[str]:
-    """Apply the missing migrations, and return their names. Raises `Unavailable` if a table stays locked."""
+    """Apply the missing migrations, and return their names.
+
+    Raises `Unavailable` if a table stays locked, and `BadSetting` if the search path leads to the wrong schema.
+    """
     names: list[str] = []
     while migration := lock_retries.retry(partial(_apply_next, database, now), "a migration"):
         names.append(migration.name)
     return names
 
 
-def exists(database: Database) -> bool:
-    """Whether a migration was ever applied."""
-    return database.execute("SELECT to_regclass('migrations')").fetchall() != [(None,)]
-
-
 def applied(database: Database) -> dict[int, str]:
-    """The applied migrations: number → checksum."""
-    return dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
+    """The applied migrations: number → checksum. A process of a running service can use a store in any schema."""
+    if search_path.is_migrated(database):
+        return dict(database.execute("SELECT number, checksum FROM migrations").fetchall())
+    search_path.check(database)
+    return {}
 
 
 def _apply_next(database: Database, now: int) -> Migration | None:
@@ -45,7 +45,8 @@ def _apply_next(database: Database, now: int) -> Migration | None:
             database.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         except psycopg.errors.LockNotAvailable:
             raise lock_retries.Locked("another process applies migrations") from None
-        if database.execute(_NO_MIGRATIONS).fetchall():  # otherwise the role may not be permitted to create tables
+        search_path.check(database)
+        if not search_path.is_migrated(database):  # otherwise the role may not be permitted to create tables
             database.execute(_MIGRATIONS)
         missing = sql_loader.missing("postgres", applied(database))
         if not missing:

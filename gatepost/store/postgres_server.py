@@ -10,7 +10,15 @@ import psycopg
 
 from gatepost.core.clock import Clock, milliseconds
 from gatepost.core.errors import Unavailable
-from gatepost.store import dead_rows, lock_retries, partition_drops, postgres_migrations, privileges, sql_loader
+from gatepost.store import (
+    dead_rows,
+    lock_retries,
+    partition_drops,
+    postgres_migrations,
+    privileges,
+    search_path,
+    sql_loader,
+)
 from gatepost.store.node_watch import not_distributed
 from gatepost.store.partition_drops import Progress
 from gatepost.store.postgres_connection import Database, PostgresConnection, is_pooled, open_database, unavailable
@@ -112,7 +120,7 @@ class PostgresServer:
     def applied(self) -> dict[int, str]:
         """The applied migrations: number → checksum."""
         with self._examined() as database:
-            return postgres_migrations.applied(database) if postgres_migrations.exists(database) else {}
+            return postgres_migrations.applied(database)
 
     def info(self) -> StoreInfo:
         with self._examined() as database:
@@ -125,13 +133,15 @@ class PostgresServer:
             pooled = is_pooled(database)
             missing = not_distributed(database)
             missing_privileges = privileges.missing(database)
+            search_path_problem = search_path.problem(database)
         at, version, standbys, synchronous, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
         risk = _replication_risk(standbys, synchronous, switches[-1])
         return StoreInfo(
-            f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled), missing_privileges
-        )
+            f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled), missing_privileges,
+            search_path_problem,
+        )  # fmt: skip
 
     def _wakeups(self, *, pooled: bool) -> Wakeups:
         if not self._listen_url:

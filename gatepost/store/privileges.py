@@ -8,21 +8,25 @@ import psycopg
 
 from gatepost.store import sql_loader
 
-# The owner attaches and drops partitions, and applies migrations. No privilege can be granted for that.
+# The owner attaches and drops partitions, and applies migrations. No privilege can be granted for that. Tables of
+# other programs in later schemas of the search path can have the same names.
 _MISSING = """
 SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'CREATE'),
-  (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass('migrations')),
+  (SELECT pg_get_userbyid(relowner) FROM pg_class
+    WHERE oid = to_regclass(quote_ident(current_schema()) || '.migrations')),
   count(*) FILTER (WHERE NOT pg_has_role(c.relowner, 'USAGE')),
   count(*) FILTER (WHERE NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
     AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')))
-FROM unnest(%s::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(name)
+FROM unnest(%s::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(quote_ident(current_schema()) || '.' || name)
 """
 
 
 def missing(database: psycopg.Connection[Any]) -> tuple[tuple[str, str], ...]:
-    """What the role may not do, each with what to do about it."""
+    """What the role may not do, each with what to do about it. Empty if it can use no schema of the search path."""
     [row] = database.execute(_MISSING, (_tables(),)).fetchall()
     role, schema, may_create, owner, not_owned, not_writable = row
+    if schema is None:
+        return ()
     found: list[tuple[str, str]] = []
     if not_writable:
         problem = f"the role {role} may not read and write {not_writable} of the tables"
@@ -31,8 +35,8 @@ def missing(database: psycopg.Connection[Any]) -> tuple[tuple[str, str], ...]:
         problem = f"the role {role} does not own the tables, so it can neither create and drop partitions nor migrate"
         found.append((problem, f"connect as {owner}, which owns them, or run: GRANT {owner} TO {role}"))
     if not may_create:
-        problem = f"the role {role} may not create tables{f' in the schema {schema}' if schema else ''}"
-        found.append((problem, f"run: GRANT CREATE, USAGE ON SCHEMA {schema or 'public'} TO {role}"))
+        problem = f"the role {role} may not create tables in the schema {schema}"
+        found.append((problem, f"run: GRANT CREATE, USAGE ON SCHEMA {schema} TO {role}"))
     return tuple(found)
 
 

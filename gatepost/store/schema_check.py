@@ -20,6 +20,7 @@ class StoreInfo(NamedTuple):
     not_distributed: tuple[str, ...] = ()  # tables that should be, if Citus distributes the store
     wakeups: Wakeups = "listen"  # how workers learn of new deliveries; the last two are faults of database_listen
     missing_privileges: tuple[tuple[str, str], ...] = ()  # what the role may not do, each with what to do about it
+    search_path_problem: tuple[str, str] | None = None  # why no tables can be created, and what to do about it
 
 
 class Maintenance(NamedTuple):

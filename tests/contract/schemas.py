@@ -39,13 +39,13 @@ class Schemas:
     def create(self) -> str:
         """Create an empty schema, which takes a tenth of the time of an empty database, and return its name."""
         name = f"test_{os.getpid()}_{next(_numbers)}"  # several test processes may share a Citus cluster
-        self._execute(f"CREATE SCHEMA {name}")
+        self.execute(f"CREATE SCHEMA {name}")
         self._created.append(name)
         return name
 
     def drop(self, name: str) -> None:
         with citus.changing(self._database):
-            self._execute(f"DROP SCHEMA {name} CASCADE")
+            self.execute(f"DROP SCHEMA {name} CASCADE")
         self._created.remove(name)
 
     def drop_all(self) -> None:
@@ -55,7 +55,7 @@ class Schemas:
     def migrated(self) -> str:
         """Return a schema with only what the migrations put there: the previous one, unless a test has altered it."""
         if self._migrated and self._shape == self._read_shape():
-            self._execute(self._reset)
+            self.execute(self._reset)
         else:
             self._migrate()
         return self._migrated
@@ -78,7 +78,7 @@ class Schemas:
         steps = [f"DELETE FROM {table}" for table in reversed(tables)]  # newest first: they refer to older ones
         for number, table in enumerate(tables):
             if self._database.execute(f"SELECT 1 FROM {table} LIMIT 1".encode()).fetchall():
-                self._execute(f"CREATE TABLE {kept}.kept_{number} AS TABLE {table}")
+                self.execute(f"CREATE TABLE {kept}.kept_{number} AS TABLE {table}")
                 steps.append(f"INSERT INTO {table} SELECT * FROM {kept}.kept_{number}")
         steps += [f"SELECT setval('{name}.{row[1]}', 1, false)" for row in self._shape if row[2] == "S"]
         self._reset = "; ".join(steps)
@@ -86,5 +86,10 @@ class Schemas:
     def _read_shape(self) -> list[Any]:
         return self._database.execute(_SHAPE, [self._migrated]).fetchall()
 
-    def _execute(self, text: str) -> None:
+    def execute(self, text: str) -> None:
         self._database.execute(text.encode())
+
+    def tables(self, name: str) -> set[str]:
+        """The tables of a schema."""
+        rows = self._database.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [name])
+        return {table for (table,) in rows}

@@ -277,10 +277,10 @@ def test_the_settings_page_works(reader: Reader) -> None:
 
 def test_the_postgresql_guide_works(reader: Reader, postgres_server: postgres.Server, tmp_path: Path) -> None:
     page = HOW_TO / "use-postgresql.md"
-    [prepared] = blocks(page, "sql")
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        for statement in re.sub(r"\bgatepost\b", "documented", prepared).strip().split("\n"):
-            connection.execute(statement.encode())
+    for database, prepared in zip(("postgres", "documented"), blocks(page, "sql"), strict=True):
+        with psycopg.connect(postgres_server.url(database), autocommit=True) as connection:
+            for statement in re.sub(r"\bgatepost\b", "documented", prepared).strip().split("\n"):
+                connection.execute(statement.encode())
     [url] = re.findall(r"postgresql://\S+", "\n".join(blocks(page, "sh")))
     assert urlsplit(url).scheme == "postgresql"
     real = postgres_server.url("documented").replace(f"{postgres.OWNER}@", "documented@")

@@ -1,4 +1,4 @@
-"""`gatepost doctor` on PostgreSQL: privileges that the role lacks, another encoding, and refused rows of the outbox."""
+"""`gatepost doctor` on PostgreSQL: privileges, the search path, another encoding, and refused rows of the outbox."""
 
 import json
 from collections.abc import Iterator
@@ -48,6 +48,34 @@ def test_the_privileges_of_the_role(owner: command.Alone, other: command.Alone) 
     assert f"GRANT {postgres.OWNER} TO other" in text
     owner.execute(f"GRANT {postgres.OWNER} TO other")
     assert checks(other, "privileges") == []
+
+
+def test_a_role_that_may_not_use_the_schema(owner: command.Alone, other: command.Alone) -> None:
+    owner.execute("REVOKE ALL ON SCHEMA public FROM public")
+    [(status, text)] = checks(other, "search path")
+    assert status == "problem"
+    assert 'no schema of the search path ("$user", public) exists that the role other may use' in text
+    assert "run: GRANT CREATE, USAGE ON SCHEMA public TO other" in text
+    assert checks(other, "schema") == checks(other, "privileges") == []
+    ended = other.cli("account", "list", check=False)
+    assert (ended.returncode, "exists that the role other may use" in ended.stderr) == (2, True)
+
+
+def test_a_schema_with_the_name_of_the_role_that_appears_later(owner: command.Alone) -> None:
+    """It is the first one of the default search path. A second store would be created there, without any account."""
+    owner.cli("account", "create", "acme")
+    assert checks(owner, "search path") == []
+    owner.execute(f"CREATE SCHEMA AUTHORIZATION {postgres.OWNER}")
+    text = f"the store is in the schema public, but the search path has {postgres.OWNER} before it"
+    [(status, found)] = checks(owner, "search path")
+    assert (status, found.startswith(text)) == ("problem", True)
+    ended = owner.cli("store", "migrate", check=False)
+    assert (ended.returncode, ended.stderr.startswith(f"gatepost: database: {text}")) == (2, True)
+    assert "acme" in owner.cli("account", "list").stdout
+    owner.execute(ended.stderr.partition("run: ")[2].partition(";")[0])
+    owner.cli("store", "migrate")
+    assert checks(owner, "search path") == []
+    assert "acme" in owner.cli("account", "list").stdout
 
 
 def test_refused_rows_of_the_outbox(owner: command.Alone) -> None:
