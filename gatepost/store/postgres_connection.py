@@ -34,6 +34,7 @@ _SEVERAL_HOSTS = {
 _ENCODING = "UTF8"
 _FORMATS = {"bytea_output": "hex", "DateStyle": "ISO, MDY", "standard_conforming_strings": "on"}
 _ALWAYS = {"client_encoding": _ENCODING}  # even if the URL, the environment or the role names another encoding
+# PostgreSQL tells with a warning that a commit was cancelled before a standby had it, so warnings must be sent.
 # A lock that is never released, by us or another program, must not hold up others for longer than a caller waits.
 # A plan for the pages of any endpoint is bad for most of them, so each page is planned. Without bitmap scans and sorts
 # it is read in the order of an index, whatever the statistics say. A statement that writes looks up every key in an
@@ -47,6 +48,7 @@ SELECT set_config('idle_in_transaction_session_timeout', '10s', %(local)s), set_
   set_config('plan_cache_mode', %(plans)s, %(local)s), set_config('enable_seqscan', %(scans)s, %(local)s),
   set_config('enable_hashjoin', 'off', %(local)s), set_config('enable_mergejoin', 'off', %(local)s),
   set_config('enable_sort', %(sorts)s, %(local)s), set_config('jit', 'off', %(local)s),
+  set_config('client_min_messages', 'warning', %(local)s),
   set_config('random_page_cost', coalesce(%(page_cost)s, current_setting('random_page_cost')), %(local)s),
   pg_is_in_recovery(), pg_postmaster_start_time()
 """

@@ -112,6 +112,26 @@ def test_a_commit_cancelled_before_a_standby_has_it(
     assert parallel.failures(parallel.run(store, [recording(account, "after")], hints=hints)) == []
 
 
+def test_a_cancelled_commit_is_noticed_without_warnings(
+    server: postgres.Server, store: PostgresStore, account: str, watch: FakeClock
+) -> None:
+    """Only a warning tells of it, and the role or the database can be configured to send none."""
+    store.run_now(recording(account, "first"))
+    with configured(server, "client_min_messages", "error"), ThreadPoolExecutor() as pool:
+        wait_until(lambda: _shows(server, "client_min_messages", "error"))
+        with (
+            closing(PostgresStore(server.url(), watch, create_deliveries)) as other,
+            configured(server, "synchronous_standby_names", "nobody"),
+        ):
+            wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
+            running = pool.submit(parallel.run, other, [recording(account, "lost")], Hints())
+            while not running.done():
+                _cancel_waiting(server)
+            [outcome] = running.result()
+    assert isinstance(outcome, Unavailable)
+    assert "before a standby had it" in str(outcome)
+
+
 def test_the_connection_for_appends_is_opened_again(
     server: postgres.Server, store: PostgresStore, account: str
 ) -> None:
