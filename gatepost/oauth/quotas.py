@@ -104,8 +104,12 @@ class QuotaMeter:
                 self._count_refused(Quotas(each.account, each.client), each.count, each.rule)
 
     def _to_minute(self, at: datetime) -> None:
+        """Begin to count anew in another minute, also in an earlier one if the clock was set back.
+
+        A request that began before the end of a minute can be counted after it. It belongs to the new one.
+        """
         minute = clock.seconds(at) // 60
-        if minute > self._minute:
+        if minute not in (self._minute, self._minute - 1):
             self._minute = minute
             self._tokens.clear()
 

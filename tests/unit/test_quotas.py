@@ -71,6 +71,29 @@ def test_tokens_of_a_minute(sent: Requests) -> None:
     assert [sent.obtain(own) for _ in range(4)] == ["", "", "", "client_max_tokens_per_minute"]
 
 
+@pytest.mark.parametrize("back", [2 * MINUTE, 60 * MINUTE])
+def test_a_clock_that_is_set_back_begins_another_minute(sent: Requests, back: timedelta) -> None:
+    """Without this, the tokens would be used up until the clock has caught up."""
+    own = quotas(tokens=2)
+    assert [sent.obtain(own) for _ in range(3)] == ["", "", "client_max_tokens_per_minute"]
+    sent.at -= back
+    assert [sent.obtain(own) for _ in range(3)] == ["", "", "client_max_tokens_per_minute"]
+    refusal = sent.meter.begin(own, sent.at)
+    assert refusal is not None
+    assert refusal.retry_after == 40
+
+
+def test_a_request_of_the_previous_minute_does_not_begin_it_again(sent: Requests) -> None:
+    """Its unit began before the end of the minute, and is counted after those of the next one."""
+    own = quotas(tokens=2)
+    sent.at += MINUTE
+    assert sent.obtain(own) == ""
+    sent.at -= MINUTE
+    assert sent.obtain(own) == ""
+    sent.at += MINUTE
+    assert sent.obtain(own) == "client_max_tokens_per_minute"
+
+
 @pytest.mark.parametrize(("second", "wait"), [(0.0, 60), (20.0, 40), (20.5, 40), (59.0, 1), (59.999, 1)])
 def test_a_client_is_told_to_wait_for_the_next_minute(sent: Requests, second: float, wait: int) -> None:
     sent.at = AT.replace(second=0) + timedelta(seconds=second)
