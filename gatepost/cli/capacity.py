@@ -14,7 +14,8 @@ from gatepost.run.fairness import Deliverer, Scenario
 _MAX_RATE = 10_000_000
 _MAX_ACCOUNTS = 10_000_000
 _MAX_SIMULATED = 100_000  # accounts
-_SECONDS = 10.0  # of simulated time
+_SECONDS = 10.0  # of simulated time, at least
+_RESPONSES = 8  # that a receiver can send in this time, one after the other, so that slots are used more than once
 
 
 class _Rate(click.FloatRange):
@@ -80,10 +81,11 @@ def capacity(with_fairness: bool, as_json: bool, **load: Any) -> None:
 
 def _simulate(load: Load) -> list[Scenario]:
     deliverer = Deliverer(model.DELIVERY.deliverer, load.receiver_ms)
+    seconds = max(_SECONDS, _RESPONSES * load.receiver_ms / 1000)
     with show.progress("scenarios", len(fairness.SCENARIOS)) as advance:
         scenarios = []
         for offered in fairness.SCENARIOS:
-            scenarios.append(fairness.simulate(offered, load.accounts, _SECONDS, deliverer))
+            scenarios.append(fairness.simulate(offered, load.accounts, seconds, deliverer))
             advance(1)
     return scenarios
 
@@ -116,11 +118,15 @@ def _format(figure: Figure) -> str:
 
 
 def _show(scenarios: list[Scenario]) -> None:
-    click.echo("\nLateness of deliveries in one deliverer, from their creation until they are sent:")
+    click.echo("\nLateness of deliveries in one deliverer, from their creation until they are sent, or until the end:")
     rows = [
         (scenario.name, f"{scenario.offered:,.0f}/s", f"{scenario.sent:,.0f}/s", lateness.accounts,
-         *(f"{value:,.0f} ms" for value in (lateness.p50_ms, lateness.p99_ms, lateness.max_ms)))
+         f"{lateness.waiting:,}", *map(_format_lateness, (lateness.p50_ms, lateness.p99_ms, lateness.max_ms)))
         for scenario in scenarios
         for lateness in scenario.lateness
     ]  # fmt: skip
-    show.table(("scenario", "offered", "sent", "accounts", "p50", "p99", "max"), rows)
+    show.table(("scenario", "offered", "sent", "accounts", "waiting", "p50", "p99", "max"), rows)
+
+
+def _format_lateness(milliseconds: float | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds:,.0f} ms"

@@ -63,14 +63,17 @@ SCENARIOS = (
 
 
 class Lateness(NamedTuple):
-    """How long deliveries of some accounts waited until they were sent, in milliseconds."""
+    """How long deliveries of some accounts waited, in milliseconds: until they were sent, or until the end.
+
+    Without deliveries there are no times.
+    """
 
     accounts: str
-    deliveries: int
+    deliveries: int  # sent
     waiting: int  # at the end
-    p50_ms: float
-    p99_ms: float
-    max_ms: float
+    p50_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
 
 
 class Scenario(NamedTuple):
@@ -91,9 +94,7 @@ def weights(accounts: int) -> list[float]:
 
 def simulate(offered: Offered, accounts: int, seconds: float, deliverer: Deliverer) -> Scenario:
     """Run a scenario for these seconds of simulated time. The first quarter is not counted."""
-    run = _Run(offered, accounts, seconds * 1000, deliverer)
-    run.run()
-    return run.result()
+    return _Run(offered, accounts, seconds * 1000, deliverer).run()
 
 
 class _Dice:
@@ -153,7 +154,7 @@ class _Run:
                     self._schedule.claimed(turn, 1, None, None, 0)
                     self._schedule.attempt_ended(turn.lane[:2], 0, succeeded=True, overloaded=False, now=0)
 
-    def run(self) -> None:
+    def run(self) -> Scenario:
         if not self._offered.restarted:
             self._warm_up()
         now = 0.0
@@ -166,6 +167,7 @@ class _Run:
                 check = self._schedule.next_at()
                 times = [self._next[0], *(end for end, _ in self._ends[:1]), *([] if check is None else [check])]
                 now = max(min(times), now + 1)
+        return self._result(now)
 
     def _happen(self, now: float) -> None:
         """Everything that has happened up to now: new deliveries, and attempts that ended."""
@@ -214,15 +216,13 @@ class _Run:
             return 2
         return 1 if account < self._accounts // 100 else 0
 
-    def result(self) -> Scenario:
-        waiting = [0, 0, 0]
+    def _result(self, now: float) -> Scenario:
+        ages = [array("d"), array("d"), array("d")]
         for queue in self._queues.values():
-            for _, account in queue:
-                waiting[self._group(account)] += 1
+            for created, account in queue:
+                ages[self._group(account)].append(now - created)
         names = ("99 % with the lowest rates", "1 % with the highest rates", "the biggest one")
-        lateness = [
-            _lateness(name, found, count) for name, found, count in zip(names, self._lateness, waiting, strict=True)
-        ]
+        lateness = [_lateness(*group) for group in zip(names, self._lateness, ages, strict=True)]
         return Scenario(
             self._offered.name, self._rate * 1000, self._sent / (self._end * 0.75) * 1000, lateness,
         )  # fmt: skip
@@ -232,9 +232,10 @@ def _key(account: int, endpoint: int) -> Key:
     return account.to_bytes(16, "big"), endpoint.to_bytes(16, "big")
 
 
-def _lateness(name: str, found: "array[float]", waiting: int) -> Lateness:
-    ordered = sorted(found)
+def _lateness(name: str, sent: "array[float]", waiting: "array[float]") -> Lateness:
+    """The lateness of a group. A delivery that still waits has at least its age."""
+    ordered = sorted([*sent, *waiting])
     if not ordered:
-        return Lateness(name, 0, waiting, 0.0, 0.0, 0.0)
+        return Lateness(name, 0, 0, None, None, None)
     p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.99))
-    return Lateness(name, len(ordered), waiting, round(p50, 1), round(p99, 1), round(ordered[-1], 1))
+    return Lateness(name, len(sent), len(waiting), round(p50, 1), round(p99, 1), round(ordered[-1], 1))

@@ -98,6 +98,20 @@ def test_fairness_is_part_of_the_result(monkeypatch: pytest.MonkeyPatch) -> None
     assert "overload by the biggest account" in run(*arguments).stdout
 
 
+def test_the_fairness_of_slow_receivers() -> None:
+    """The simulation lasts long enough for several responses of each endpoint. Accounts without deliveries have –."""
+    arguments = ("--deliveries-per-second", "100", "--accounts", "1", "--receiver-ms", "30000", "--fairness")
+    restarted = printed(*arguments)["fairness"][1]
+    small, _, biggest = restarted["lateness"]
+    assert (small["deliveries"], small["p50_ms"]) == (0, None)
+    assert biggest["deliveries"] > biggest["waiting"]
+    assert biggest["max_ms"] > 30_000
+    lines = [line.split() for line in run(*arguments).stdout.splitlines()]
+    heading = next(line for line in lines if "waiting" in line)
+    assert heading == ["scenario", "offered", "sent", "accounts", "waiting", "p50", "p99", "max"]
+    assert [line[-4:] for line in lines if line[-1:] == ["–"]] == [["0", "–", "–", "–"]] * 8
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
