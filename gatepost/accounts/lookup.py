@@ -17,7 +17,7 @@ def named(tx: Tx, name: str) -> Account:
     """The account with this name or id. Raises `BadSetting` if there is none."""
     account = find(tx, name)
     if account is None:
-        raise NotFound(f"there is no account {name}; `gatepost account list` lists the accounts")
+        raise NotFound(f"there is no account {name or repr(name)}; `gatepost account list` lists the accounts")
     return account
 
 

@@ -17,6 +17,7 @@ from gatepost.cli.operations import account_of
 from gatepost.cli.options import (
     account_named,
     account_option,
+    filter_option,
     instant,
     json_option,
     limit_option,
@@ -80,11 +81,11 @@ def show_entry(runtime: Runtime, event: str, name: str, as_json: bool) -> None:
     "--type", "types", multiple=True, metavar="TYPE",
     help="Only this type; oauth.token.* selects all types with this prefix.",
 )  # fmt: skip
-@click.option("--client", default="", metavar="ID", help="Only entries of this client.")
-@click.option("--subject", default="", metavar="ID", help="Only entries about this subject.")
-@click.option("--token", default="", metavar="TOK", help="Only entries that mention this token, by its jti.")
-@click.option("--family", default="", metavar="FAM", help="Only entries that mention this refresh token family.")
-@click.option(
+@filter_option("--client", default="", metavar="ID", help="Only entries of this client.")
+@filter_option("--subject", default="", metavar="ID", help="Only entries about this subject.")
+@filter_option("--token", default="", metavar="TOK", help="Only entries that mention this token, by its jti.")
+@filter_option("--family", default="", metavar="FAM", help="Only entries that mention this refresh token family.")
+@filter_option(
     "--person", default="", metavar="SUB", help="Only entries that depend on consents of this person, by `sub`."
 )
 @since_option
@@ -161,7 +162,7 @@ def verify(
     """
     if archive is None and without_key:
         raise BadSetting("--without-key needs --archive: the store cannot be verified without its key")
-    if archive is not None and (name or head or saved):
+    if archive is not None and (name, head, saved) != (None, None, None):
         raise BadSetting("--archive cannot be combined with --account, --head or --checkpoint")
     if archive is not None and without_key:
         archives.verify(archive, None, as_json=as_json)
@@ -180,8 +181,8 @@ def _verify_store(runtime: Runtime, name: str | None, head: str | None, saved: T
         raise BadSetting("--head needs SEAL:MAC, as export and verify print it, and --account")
     if saved is not None and name is None:
         raise BadSetting("--checkpoint needs --account, the account that it belongs to")
-    accounts = [account_named(runtime, name)] if name else list(lookup.every(runtime.store))
-    problems = heads_problems(runtime, accounts[0] if name else None)
+    accounts = [account_named(runtime, name)] if name is not None else list(lookup.every(runtime.store))
+    problems = heads_problems(runtime, accounts[0] if name is not None else None)
     results = []
     for account in accounts:
         verdict = verify_ledger(runtime, account, expected, _saved_checkpoint(runtime, account, saved))
@@ -190,7 +191,7 @@ def _verify_store(runtime: Runtime, name: str | None, head: str | None, saved: T
         results.append(_render(account, verdict))
         if not as_json:
             _print(account, verdict)
-    for account_id, problem in problems.items() if not name else ():
+    for account_id, problem in problems.items() if name is None else ():
         results.append({"account": account_id, "name": None, "problem": problem})
         if not as_json:
             click.echo(f"{account_id}: {problem}")

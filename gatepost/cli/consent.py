@@ -6,7 +6,7 @@ import click
 
 from gatepost.accounts import lookup
 from gatepost.cli import show
-from gatepost.cli.options import account_named, account_option, limit_option, with_store
+from gatepost.cli.options import account_named, account_option, filter_option, limit_option, with_store
 from gatepost.core import ids
 from gatepost.core.errors import NotFound
 from gatepost.ledger.entries import OPERATOR, Origin
@@ -23,8 +23,8 @@ def consent() -> None:
 
 @consent.command("list")
 @account_option
-@click.option("--client", default="", metavar="CLIENT_ID", help="Only consents for this client.")
-@click.option("--subject", default="", metavar="SUB", help="Only consents of this person, by the `sub` in tokens.")
+@filter_option("--client", default="", metavar="CLIENT_ID", help="Only consents for this client.")
+@filter_option("--subject", default="", metavar="SUB", help="Only consents of this person, by the `sub` in tokens.")
 @click.option("--all", "include_ended", is_flag=True, help="Include consents that have ended.")
 @limit_option(100, "consents")
 @with_store

@@ -16,7 +16,15 @@ from gatepost.accounts import Account
 from gatepost.cli import show
 from gatepost.cli.kinds import SUBSCRIPTION
 from gatepost.cli.operations import Operations, Record, StoreOperations, pages, with_operations
-from gatepost.cli.options import limit_option, optional_account, quiet_option, since_option, until_option, with_store
+from gatepost.cli.options import (
+    filter_option,
+    limit_option,
+    optional_account,
+    quiet_option,
+    since_option,
+    until_option,
+    with_store,
+)
 from gatepost.cli.show import printable
 from gatepost.cli.simulate import format_duration
 from gatepost.core import clock, ids
@@ -36,9 +44,9 @@ def delivery() -> None:
 
 
 @delivery.command("list")
-@click.option("--endpoint", metavar="ID", help="Only deliveries to this endpoint.")
-@click.option("--event", metavar="ID", help="Only deliveries of this event.")
-@click.option("--type", "type_", metavar="TYPE", help="Only deliveries of this event type.")
+@filter_option("--endpoint", metavar="ID", help="Only deliveries to this endpoint.")
+@filter_option("--event", metavar="ID", help="Only deliveries of this event.")
+@filter_option("--type", "type_", metavar="TYPE", help="Only deliveries of this event type.")
 @click.option("--status", type=click.Choice(list(TRANSITIONS)), help="Only deliveries with this status.")
 @since_option
 @until_option

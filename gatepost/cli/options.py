@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import click
+from click.core import ParameterSource
 
 from gatepost.accounts import Account, lookup, parse_duration
 from gatepost.core import clock
@@ -140,6 +141,17 @@ since_option = click.option(
     "--since", type=instant, metavar="TIME", help="From this time on: RFC 3339, or 1h for an hour ago."
 )
 until_option = click.option("--until", type=instant, metavar="TIME", help="Before this time.")
+
+
+def filter_option(*names: str, **attributes: Any) -> Command:
+    """An option of a command that lists something. An empty value is refused: it may come from an unset variable."""
+
+    def check(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        if value == "" and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+            raise click.BadParameter("the value is empty", context, parameter)
+        return value
+
+    return click.option(*names, callback=check, **attributes)
 
 
 def limit_option(default: int, what: str) -> Command:

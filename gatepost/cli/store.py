@@ -329,5 +329,5 @@ def archive(
     archive is verified before it gets its name. `gatepost audit verify --archive` verifies it later.
     """
     period = archives.parse_period(after, before, runtime.store.now())
-    accounts = [account_named(runtime, name)] if name else lookup.every(runtime.store)
+    accounts = [account_named(runtime, name)] if name is not None else lookup.every(runtime.store)
     archives.write(runtime, accounts, period, directory, as_json=as_json)

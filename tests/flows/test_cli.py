@@ -169,6 +169,34 @@ def test_an_unknown_account_is_said_plainly(sqlite_gatepost: Service, name: str)
     assert "account list" in refusal(sqlite_gatepost, "account", "show", name)
 
 
+@pytest.mark.parametrize("arguments", [("store", "archive", "{}/archive"), ("audit", "verify")])
+def test_an_empty_account_is_not_every_account(
+    sqlite_gatepost: Service, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """The value may come from a variable that is not set."""
+    filled = [argument.format(tmp_path) for argument in arguments]
+    ended = sqlite_gatepost.cli(*filled, "--account", "", check=False)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "there is no account ''" in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("audit", "list", f"--{name}") for name in ("client", "subject", "token", "family", "person")),
+        *(("consent", "list", f"--{name}") for name in ("client", "subject")),
+        *(("delivery", "list", f"--{name}") for name in ("endpoint", "event", "type")),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_filter_is_refused(sqlite_gatepost: Service, account_name: str, arguments: tuple[str, ...]) -> None:
+    noun, command, option = arguments
+    ended = sqlite_gatepost.cli(noun, command, "--account", account_name, option, "", check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"Invalid value for '{option}': the value is empty" in ended.stderr
+
+
 def test_tables_show_ids_in_full(gatepost: Service, account_name: str) -> None:
     account, client = gatepost.account(account_name)
     assert account in gatepost.cli("account", "list").stdout
