@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -17,7 +17,6 @@ from gatepost.store.wakeup import OnWakeup, packed, unpacked
 
 CHANNEL = "gatepost_deliveries"
 _ROW = "notification"
-_NO_BOX = Box([bytes(32)])  # until a connection is open
 # Seconds to wait after a NOTIFY: for each commit that it announced, and at most. A NOTIFY in each transaction halved
 # the throughput of the server. With fewer than 500 commits a second the pause stays short.
 _PAUSE, _LONGEST_PAUSE = 0.002, 0.02
@@ -38,6 +37,26 @@ Open = Callable[[], psycopg.Connection[tuple[Any, ...]]]
 OpenForListen = Callable[[], psycopg.Connection[tuple[Any, ...]] | None]
 
 
+class _Channel(NamedTuple):
+    """A connection for NOTIFY, and the key of its payloads."""
+
+    connection: psycopg.Connection[tuple[Any, ...]]
+    box: Box
+
+    @classmethod
+    def open(cls, open_: Open) -> "_Channel":
+        connection = open_()
+        try:
+            return cls(connection, _box(connection))
+        except (psycopg.Error, GatepostError):
+            connection.close()
+            raise
+
+    def send(self, endpoints: set[Key]) -> None:
+        payload = self.box.encrypt(packed(endpoints), _ROW).hex()
+        self.connection.execute(NOTIFY, (CHANNEL, payload))
+
+
 class Notifier:
     """Sends wake-ups to the workers of all machines. Its thread starts with the first one."""
 
@@ -55,8 +74,7 @@ class Notifier:
                 self._thread.start()
 
     def _run(self) -> None:
-        connection: psycopg.Connection[tuple[Any, ...]] | None = None
-        box = _NO_BOX
+        channel: _Channel | None = None
         while (endpoints := self._queue.get()) is not None:
             ended = False
             commits = 1
@@ -65,19 +83,29 @@ class Notifier:
                 commits += 1
                 ended = ended or more is None
                 endpoints |= more or set()
-            try:
-                if connection is None:
-                    connection = self._open()
-                    box = _box(connection)
-                payload = box.encrypt(packed(endpoints), _ROW).hex()
-                connection.execute(NOTIFY, (CHANNEL, payload))
-            except (psycopg.Error, GatepostError):  # the workers poll, too
-                connection = None
+            channel = self._notify(channel, endpoints)
             if ended:
                 break
             time.sleep(min(_PAUSE * commits, _LONGEST_PAUSE))
-        if connection is not None:
-            connection.close()
+        if channel is not None:
+            channel.connection.close()
+
+    def _notify(self, channel: "_Channel | None", endpoints: set[Key]) -> "_Channel | None":
+        """Send a wake-up. Returns the channel for the next one, which is None if it could not be sent.
+
+        The connection may have broken since the last one. So if it fails, the wake-up is sent once more with another.
+        """
+        for known in (channel, None) if channel else (None,):
+            opened = known
+            try:
+                opened = opened or _Channel.open(self._open)
+                opened.send(endpoints)
+            except (psycopg.Error, GatepostError):  # the workers poll, too
+                if opened is not None:
+                    opened.connection.close()
+            else:
+                return opened
+        return None
 
     def close(self) -> None:
         if self._thread is not None:
