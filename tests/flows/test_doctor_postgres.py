@@ -50,6 +50,15 @@ def test_the_privileges_of_the_role(owner: command.Alone, other: command.Alone) 
     assert checks(other, "privileges") == []
 
 
+def test_a_new_database(postgres_url: str, tmp_path: Path) -> None:
+    """What is in the tables is not checked before there are any."""
+    new = command.alone(tmp_path / "data", postgres_url)
+    results = json.loads(new.cli("doctor", "--json", check=False).stdout)
+    [problem] = [each for each in results if each["status"] == "problem"]
+    assert problem["check"] == "schema"
+    assert "the store has no tables yet" in problem["found"]
+
+
 def test_a_role_that_may_not_use_the_schema(owner: command.Alone, other: command.Alone) -> None:
     owner.execute("REVOKE ALL ON SCHEMA public FROM public")
     [(status, text)] = checks(other, "search path")
