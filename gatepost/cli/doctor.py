@@ -192,7 +192,11 @@ def _check_database(store: Store) -> Generator[Check, None, StoreInfo]:
     before = clock.now()
     info = store.info()
     after = clock.now()
-    yield Check("store", "ok", f"{info.engine} responds")
+    if info.read_only:
+        do = "connect to the primary, without target_session_attrs in the URL, or switch the setting off"
+        yield Check("store", "problem", f"{info.engine} responds, but cannot write: {info.read_only}", do)
+    else:
+        yield Check("store", "ok", f"{info.engine} responds")
     if info.dangers:
         do = "change it back" if info.clock else "start the service, which sets it; network shares do not support it"
         yield Check("durability", "problem", f"{', '.join(info.dangers)}: a commit can be lost", do)

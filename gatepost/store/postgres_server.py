@@ -126,6 +126,7 @@ class PostgresServer:
         with self._examined() as database:
             rows = database.execute(
                 "SELECT clock_timestamp(), current_setting('server_version'), "
+                "pg_is_in_recovery(), current_setting('default_transaction_read_only'), "
                 "(SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names'), "
                 "current_setting('fsync'), "
                 "current_setting('full_page_writes'), current_setting('synchronous_commit')"
@@ -134,13 +135,19 @@ class PostgresServer:
             missing = not_distributed(database)
             missing_privileges = privileges.missing(database)
             search_path_problem = search_path.problem(database)
-        at, version, standbys, synchronous, *switches = rows[0]
+        at, version, standby, read_only, standbys, synchronous, *switches = rows[0]
         names = ("fsync", "full_page_writes", "synchronous_commit")
         off = tuple(f"{name} is off" for name, switch in zip(names, switches, strict=True) if switch == "off")
         risk = _replication_risk(standbys, synchronous, switches[-1])
         return StoreInfo(
-            f"PostgreSQL {version}", at, off, risk, pooled, missing, self._wakeups(pooled=pooled), missing_privileges,
-            search_path_problem,
+            f"PostgreSQL {version}", at, off,
+            read_only=_read_only_reason(read_only, standby=standby),
+            replication=risk,
+            pooled=pooled,
+            not_distributed=missing,
+            wakeups=self._wakeups(pooled=pooled),
+            missing_privileges=missing_privileges,
+            search_path_problem=search_path_problem,
         )  # fmt: skip
 
     def _wakeups(self, *, pooled: bool) -> Wakeups:
@@ -164,6 +171,13 @@ class PostgresServer:
             if database.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchall():
                 problems += [problem for name, _ in indexes if (problem := _check_index(database, name))]
         return problems
+
+
+def _read_only_reason(default_transaction_read_only: str, *, standby: bool) -> str:
+    """Why transactions cannot write. Empty if they can. Unless the URL overrides it, such a server is not used."""
+    if standby:
+        return "the server is a standby"
+    return "default_transaction_read_only is on" if default_transaction_read_only == "on" else ""
 
 
 def _replication_risk(standbys: int, synchronous_standby_names: str, synchronous_commit: str) -> str:

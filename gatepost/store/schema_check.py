@@ -15,6 +15,7 @@ class StoreInfo(NamedTuple):
     engine: str
     clock: datetime | None  # the clock of the database, if it has one
     dangers: tuple[str, ...]  # settings under which a commit could be lost
+    read_only: str = ""  # why nothing can be written
     replication: str = ""  # why a failover could lose a commit
     pooled: bool = False  # a connection pooler is between
     not_distributed: tuple[str, ...] = ()  # tables that should be, if Citus distributes the store

@@ -1,6 +1,7 @@
 """PostgreSQL as its role changes: only a server that can write is used, and a commit counts once standbys have it."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -203,6 +204,21 @@ def processes(server: postgres.Server) -> list[int]:
     postmaster = (server.directory / "data" / "postmaster.pid").read_text().split()[0]
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
     return [int(pid) for pid in (postmaster, *children)]
+
+
+def test_a_standby_is_reported(watch: FakeClock) -> None:
+    """It is used only if the URL asks for any server."""
+    with postgres.running() as standby:
+        with closing(PostgresStore(standby.url(), watch, create_deliveries)) as store:
+            assert store.info().read_only == ""
+        standby.stop()
+        signal_file = standby.directory / "data" / "standby.signal"
+        signal_file.touch()
+        shutil.chown(signal_file, (standby.directory / "data").stat().st_uid)
+        standby.start()
+        url = f"{standby.url()}&target_session_attrs=any"
+        with closing(PostgresStore(url, watch, create_deliveries)) as store:
+            assert store.info().read_only == "the server is a standby"
 
 
 def test_asynchronous_replication_is_reported(server: postgres.Server, store: PostgresStore) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -57,6 +58,19 @@ def test_a_new_database(postgres_url: str, tmp_path: Path) -> None:
     [problem] = [each for each in results if each["status"] == "problem"]
     assert problem["check"] == "schema"
     assert "the store has no tables yet" in problem["found"]
+
+
+def test_a_database_that_cannot_write(owner: command.Alone) -> None:
+    assert [status for status, _ in checks(owner, "store")] == ["ok"]
+    name = urlsplit(owner.database).path[1:]
+    owner.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    [(status, text)] = checks(owner, "store")
+    assert (status, "session is read-only" in text) == ("problem", True), "it is not used"
+    database = f"{owner.database}&target_session_attrs=any"
+    reader = command.Alone(owner.directory, database, owner.environment | {"GATEPOST_DATABASE": database})
+    [(status, text)] = checks(reader, "store")
+    assert status == "problem"
+    assert "responds, but cannot write: default_transaction_read_only is on; connect to the primary" in text
 
 
 def test_a_role_that_may_not_use_the_schema(owner: command.Alone, other: command.Alone) -> None:
