@@ -1,6 +1,7 @@
 """Chores: work that a process repeats while it runs. Decides when a chore runs again, and detects stuck chores."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
@@ -45,23 +46,40 @@ class Chore:
         self._every = every
         self._work = work
         self._share = share
+        self._hurried = asyncio.Event()
+        self._ended = False
         self._failing = False
         self._defects = 0
 
     async def repeat(self) -> None:
-        """Run until cancelled. The first failure and the recovery are logged.
+        """Run until `end` is called, or until cancelled. The first failure and the recovery are logged.
 
         The pause depends on the shorter one of the last two runs: a single long run may have waited for the store.
         """
         loop = asyncio.get_running_loop()
         _current.set(self)
         last = 0.0
-        while True:
+        while not self._ended:
             began = loop.time()
             failed = not await self._run()
             took = loop.time() - began
             shorter, last = min(took, last), 0.0 if failed else took
-            await asyncio.sleep(pause(self._every, shorter, failed=failed, share=self._share, defects=self._defects))
+            await self._pause(pause(self._every, shorter, failed=failed, share=self._share, defects=self._defects))
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurried.wait()
+        self._hurried.clear()
+
+    def hurry(self) -> None:
+        """End the pause: run now, or once more if the chore is running."""
+        self._hurried.set()
+
+    def end(self) -> None:
+        """End after the present run, or at once during a pause."""
+        self._ended = True
+        self._hurried.set()
 
     async def _run(self) -> bool:
         try:
@@ -97,26 +115,41 @@ class Chores:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._chores: list[Chore] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[Chore, asyncio.Task[None]] = {}
 
     def start(self, chore: Chore) -> None:
-        self._chores.append(chore)
-        self._tasks.append(asyncio.create_task(chore.repeat(), name=chore.name))
+        self._tasks[chore] = asyncio.create_task(chore.repeat(), name=chore.name)
+
+    async def cancel_except(self, chore: Chore) -> None:
+        """Cancel all other chores."""
+        cancelled = [self._tasks.pop(other) for other in list(self._tasks) if other is not chore]
+        for task in cancelled:
+            task.cancel()
+        await asyncio.gather(*cancelled, return_exceptions=True)
+
+    async def finish(self, seconds: float) -> None:
+        """Let the present runs finish, for so long at most, and start no others.
+
+        A chore that is cancelled may still commit what it was about to write.
+        """
+        for chore in self._tasks:
+            chore.end()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
 
     async def run(self) -> None:
         """Run until cancelled, and then cancel all chores."""
         try:
             while True:
                 now = self._loop.time()
-                for chore in self._chores:
+                for chore in self._tasks:
                     CHORE_IDLE.labels(chore.name).set(chore.idle(now))
                 await asyncio.sleep(REPORT_EVERY)
         finally:
-            for task in self._tasks:
+            for task in self._tasks.values():
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def stuck(self) -> list[str]:
         now = self._loop.time()
-        return [chore.name for chore in self._chores if chore.stuck(now)]
+        return [chore.name for chore in self._tasks if chore.stuck(now)]

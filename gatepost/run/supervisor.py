@@ -36,6 +36,7 @@ from gatepost.webhooks.endpoints import LONGEST_TIMEOUT
 
 DRAIN = LONGEST_TIMEOUT + 20.0  # the longest attempt, plus time to record its outcome
 REPORT_EVERY = 1.0  # seconds between the status lines for the operations processes, unless something changes
+_FINISH_FOR = 2.0  # seconds to finish a heartbeat
 _RESTART = (0.2, 5.0)  # seconds before a child is started again: the first time, and at most
 
 
@@ -99,7 +100,8 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
     running = Chores()
     store = runtime.store
     node = nodes.this_node(settings.only or "all", clock.milliseconds(store.now()))
-    running.start(Chore("node", nodes.BEAT_EVERY, lambda: store.run(partial(nodes.beat, node=node))))
+    heartbeat = Chore("node", nodes.BEAT_EVERY, lambda: store.run(partial(nodes.beat, node=node)))
+    running.start(heartbeat)
 
     def not_ready() -> str:
         if stopping.is_set():
@@ -117,15 +119,17 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
         for child in children
         if child.kind != "operations"
     ]
-    work.append(asyncio.create_task(chores.run(runtime, running)))
+    running_chores = asyncio.create_task(chores.run(runtime, running))
     announce = asyncio.create_task(_announce(settings, ready))
     await stopping.wait()
     announce.cancel()
-    work[-1].cancel()
+    await running.cancel_except(heartbeat)  # while attempts are drained, the node is not silent
     await asyncio.gather(*work, return_exceptions=True)
     with contextlib.suppress(Unavailable):
         await chores.seal(runtime)
+        await running.finish(_FINISH_FOR)
         await store.run(partial(nodes.delete, node=node))
+    running_chores.cancel()
     drained.set()
     await asyncio.gather(*last, return_exceptions=True)
     reporting.cancel()

@@ -2,7 +2,8 @@
 
 A worker considers another one dead only by its own observation: while its own heartbeats succeeded, the heartbeat of
 the other one did not change. So no worker looks dead because an outage of the store delayed all heartbeats, or because
-a clock was set.
+a clock was set. A worker that drains goes on with its heartbeat until it leaves: it owns no endpoints any more, but its
+open attempts are its own until then.
 """
 
 import asyncio
@@ -40,15 +41,20 @@ class Peers:
         self._store = store
         self._id = worker
         self._place = place
+        self._draining = False
         self._owners: list[bytes] = [worker]
         self._observed: dict[bytes, Observed] = {}
         self._last_beat = 0.0  # in the time of the event loop
+
+    def drain(self) -> None:
+        """From the next heartbeat on, leave all endpoints to the others."""
+        self._draining = True
 
     async def beat(self) -> bool:
         """Write the heartbeat, and recover the attempts of dead workers. True if the owners of endpoints changed."""
 
         def unit(tx: Tx) -> list[Peer]:
-            worker_rows.beat(tx, self._id, self._place)
+            worker_rows.beat(tx, self._id, self._place, draining=self._draining)
             return worker_rows.load(tx)
 
         peers = await self._store.run(unit)
@@ -59,7 +65,7 @@ class Peers:
             total = await self.rescue(peer.id)
             await self._store.run(partial(worker_rows.delete, worker=peer))
             log.warning("rescued a dead worker's deliveries", worker=ids.text("wrk", peer.id), attempts=total)
-        owners = sorted(peer.id for peer in peers if peer not in dead)
+        owners = sorted(peer.id for peer in peers if peer not in dead and not peer.draining)
         changed, self._owners = owners != self._owners, owners
         return changed or bool(dead)
 
@@ -91,7 +97,7 @@ class Peers:
         return total
 
     async def leave(self) -> None:
-        """Interrupt the open attempts of this worker, which stops, and delete it."""
+        """Interrupt the open attempts of this worker, which stops, and delete it. It must write no other heartbeat."""
         await self.rescue(self._id)
 
         def unit(tx: Tx) -> None:
@@ -103,8 +109,8 @@ class Peers:
 
     def owns(self, key: Key) -> bool:
         """Whether this worker owns the endpoint. Only speed depends on it: the lease is what protects a delivery."""
-        if len(self._owners) == 1:
-            return True
+        if len(self._owners) < 2:
+            return self._owners == [self._id]
         return max(self._owners, key=lambda worker: _weight(worker, key)) == self._id
 
 

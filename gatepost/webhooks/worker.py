@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 POLL_EVERY = 1.0
+_FINISH_FOR = 2.0  # seconds that a stopping worker has to cut off attempts, and to finish a heartbeat
 SETTLE_FOR = 5.0  # seconds that a stopping worker has to settle its last attempts
 # Deliveries that one commit settles, and that it claims. Other writers of an SQLite file wait for the commit.
 _BATCH = {"sqlite": BATCH // 2, "postgres": BATCH}
@@ -71,6 +72,7 @@ class Worker:
         self._open_claims = OpenClaims(store, self._id)
         self._loop = asyncio.get_running_loop()
         self.chores = Chores()
+        self._heartbeat = Chore("heartbeat", BEAT_EVERY, self._beat)
 
     def _now(self) -> int:
         return clock.milliseconds(self._store.now())
@@ -88,7 +90,7 @@ class Worker:
         async def renew() -> None:
             listener.renew()
 
-        self.chores.start(Chore("heartbeat", BEAT_EVERY, self._beat))
+        self.chores.start(self._heartbeat)
         own = (("look", POLL_EVERY, self._poll), ("wake-up", 15.0, renew))
         for name, every, chore in (*own, *worker_chores.listed(self._store)):
             self.chores.start(Chore(name, every, chore, share=_SHARE))
@@ -96,7 +98,6 @@ class Worker:
         delivering = [asyncio.create_task(self._deliver(finished)) for finished in self._attempts.finished]
         try:
             await _wait_until_stopping(stopping, [chores, *delivering])
-            chores.cancel()
             await self._drain(asyncio.gather(*delivering))
         finally:
             for task in (chores, *delivering):
@@ -105,16 +106,20 @@ class Worker:
             self._attempts.close()
 
     async def _drain(self, delivering: asyncio.Future[list[None]]) -> None:
-        """Claim nothing more, and wait for as long as any attempt in flight may take."""
+        """Claim nothing more, and wait for as long as any attempt in flight may take. The heartbeat goes on."""
         self._attempts.draining = True
         self._attempts.changed.set()
+        self._peers.drain()
+        self._heartbeat.hurry()
+        await self.chores.cancel_except(self._heartbeat)
         longest = max(0.0, self._attempts.last_deadline - self._loop.time())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(delivering), longest + SETTLE_FOR)
         if not delivering.done():
             log.warning("attempts cut off by the end of the worker", attempts=self._attempts.abandon())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(delivering, 2.0)
+                await asyncio.wait_for(delivering, _FINISH_FOR)
+        await self.chores.finish(_FINISH_FOR)
         with contextlib.suppress(Unavailable):
             await self._peers.leave()
 
@@ -293,7 +298,7 @@ class Worker:
             self._attempts.changed.set()
 
     async def _beat(self) -> None:
-        if await self._peers.beat():
+        if await self._peers.beat() and not self._attempts.draining:
             self._schedule.reset()
             await self._poll()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import urlsplit
 
 import apsw
@@ -203,6 +203,25 @@ def test_operations_processes_end_last(directory: Path, database: str) -> None:
         assert running.process.wait(LIMIT) == 0
 
 
+def test_heartbeats_go_on_while_attempts_are_drained(directory: Path, database: str) -> None:
+    """Neither the worker nor the node looks dead to others. When they have left, nothing remains of them."""
+    with holding_back() as (found, go), service.running(directory, database) as running:
+        platform = Platform(running, "beating")
+        open_endpoints(platform, found.url, 1, timeout=30)
+        platform.publish(1)
+        found.wait_for(1)
+        running.process.terminate()
+        wait_until(lambda: not running.web_processes(), "the web processes to end")
+        for _ in range(2):  # the first ones may have been under way
+            for table in ("workers", "nodes"):
+                before = beats(directory, database, table)
+                wait_until(partial(has_beaten, before, directory, database, table), f"a heartbeat in {table}")
+                assert len(beats(directory, database, table)) == len(before) == 1
+        go.set()
+        assert running.process.wait(LIMIT) == 0
+    assert beats(directory, database) == beats(directory, database, "nodes") == set()
+
+
 def _is_ready(running: service.Service) -> bool:
     with suppress(requests.ConnectionError):
         return requests.get(f"{running.ops}/readyz", timeout=LIMIT).status_code == 200
@@ -241,17 +260,20 @@ def test_delivery_processes_leave_the_attempts_of_each_other_alone(directory: Pa
     assert len(found.requests) == 20
 
 
-def beats(directory: Path, database: str) -> set[tuple[bytes, int]]:
-    """The workers and the times of their last heartbeats."""
+def beats(directory: Path, database: str, table: LiteralString = "workers") -> set[tuple[bytes, int]]:
+    """The workers, or the nodes, and the times of their last heartbeats."""
+    query: LiteralString = f"SELECT id, beat_at FROM {table}"
     if database:
         with psycopg.connect(database) as connection:
-            return set(connection.execute("SELECT id, beat_at FROM workers").fetchall())
+            return set(connection.execute(query).fetchall())
     with closing(apsw.Connection(str(directory / "gatepost.db"), flags=apsw.SQLITE_OPEN_READONLY)) as file:
-        return set(file.execute("SELECT id, beat_at FROM workers"))
+        return set(file.execute(query))
 
 
-def has_beaten(before: set[tuple[bytes, int]], directory: Path, database: str) -> bool:
-    return before.isdisjoint(beats(directory, database))
+def has_beaten(
+    before: set[tuple[bytes, int]], directory: Path, database: str, table: LiteralString = "workers"
+) -> bool:  # fmt: skip
+    return before.isdisjoint(beats(directory, database, table))
 
 
 def _workers_used(platform: Platform) -> set[str]:

@@ -149,7 +149,7 @@ class Scenario(Faults):
         def beat(tx: Any) -> None:
             for peer in worker_rows.load(tx):
                 if peer.id in names:
-                    worker_rows.beat(tx, peer.id, peer.place)
+                    worker_rows.beat(tx, peer.id, peer.place, draining=peer.draining)
 
         world.store.run_now(beat)
 

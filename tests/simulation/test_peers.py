@@ -1,16 +1,19 @@
-"""Two workers that observe each other: an outage of the store makes neither look dead, and a real death is noticed."""
+"""Two workers that observe each other: only a dead worker looks dead, not one that drains or waits for the store."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 
 from gatepost.core import ids
+from gatepost.webhooks.peers import BEAT_EVERY
 from tests.simulation import script
 from tests.simulation.deployment import Deployment, Running
+from tests.simulation.network import Receiver
 from tests.simulation.tenants import Tenant
 
 T = TypeVar("T")
@@ -55,12 +58,12 @@ async def two_workers(deployment: Deployment) -> list[Running]:
     return workers
 
 
-async def publish(deployment: Deployment, *, mood: str) -> None:
+async def publish(deployment: Deployment, *, mood: str, **members: Any) -> None:
     """Create endpoints, publish an event for all of them, and wait until both workers have attempts in flight."""
     tenant = Tenant(deployment, "tenant", "30d")
     await tenant.define()
     for _ in range(ENDPOINTS):
-        url = await tenant.define_endpoint(events=["invoice.*"])
+        url = await tenant.define_endpoint(events=["invoice.*"], **members)
         assert url is not None
         deployment.network.receiver(url).mood = mood
     event = await tenant.publish("invoice.paid", {"n": 1})
@@ -68,6 +71,23 @@ async def publish(deployment: Deployment, *, mood: str) -> None:
     assert event.matched == ENDPOINTS
     await asyncio.sleep(0.5)
     assert len(workers_of_open_attempts(deployment)) == 2
+
+
+def respond_after(deployment: Deployment, seconds: dict[str, float]) -> None:
+    """Have all receivers respond with success, after a time that depends on their mood."""
+
+    def outcome(receiver: Receiver, _timeout: float) -> tuple[float, int | None, str | None, str | None]:
+        return seconds[receiver.mood], 200, None, None
+
+    mock.patch.object(deployment.network, "outcome", outcome).start()
+
+
+def stop(worker: Running) -> bytes:
+    """Stop a worker as SIGTERM does. Returns its id."""
+    assert worker.stopping is not None
+    assert worker.worker is not None
+    worker.stopping.set()
+    return ids.raw(worker.worker.name)
 
 
 def select(deployment: Deployment, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -128,3 +148,50 @@ def test_the_death_of_a_worker_is_noticed(deployment: Deployment) -> None:
 
     assert SOONEST <= run(deployment, history()) <= LATEST + 0.2  # it looks every 0.1 s
     assert select(deployment, "SELECT count(*) FROM attempts WHERE outcome = 'interrupted'")[0][0] > 0
+
+
+@pytest.mark.parametrize("seconds", [3.0, 22.0])
+def test_a_worker_that_drains_keeps_its_attempts(deployment: Deployment, seconds: float) -> None:
+    """It records the responses that arrive while it drains, and then leaves."""
+    respond_after(deployment, {"well": seconds})
+
+    async def history() -> None:
+        workers = await two_workers(deployment)
+        await publish(deployment, mood="well", timeout=30)
+        draining = stop(workers[0])
+        await asyncio.sleep(seconds - 0.6)
+        assert draining in workers_of_open_attempts(deployment)
+        await asyncio.sleep(5)
+        assert draining not in {worker for (worker,) in select(deployment, "SELECT id FROM workers")}
+        await asyncio.sleep(60)
+
+    run(deployment, history())
+    assert requests(deployment) == [1] * ENDPOINTS
+    assert select(deployment, "SELECT outcome, count(*) FROM attempts GROUP BY outcome") == [("succeeded", ENDPOINTS)]
+    assert select(deployment, "SELECT count(*) FROM workers") == [(1,)]
+
+
+def test_the_endpoints_of_a_worker_that_drains_are_taken_over(deployment: Deployment) -> None:
+    """The other worker delivers to them as soon as it has seen the heartbeat that says so."""
+    respond_after(deployment, {"well": 0.02, "slow": 29.0})
+
+    async def history() -> None:
+        workers = await two_workers(deployment)
+        await publish(deployment, mood="slow", timeout=30)
+        draining = stop(workers[0])
+        await asyncio.sleep(BEAT_EVERY + 0.5)
+        tenant = Tenant(deployment, "other", "30d")  # the slots of the first one are in use
+        await tenant.define()
+        for _ in range(ENDPOINTS):
+            await tenant.define_endpoint(events=["order.*"])
+        event = await tenant.publish("order.placed", {"n": 2})
+        assert event is not None
+        assert event.matched == ENDPOINTS
+        await asyncio.sleep(0.5)
+        assert draining in workers_of_open_attempts(deployment), "it still waits for the responses"
+        assert select(deployment, "SELECT outcome, count(*) FROM attempts GROUP BY outcome") == [
+            ("succeeded", ENDPOINTS)
+        ]
+
+    run(deployment, history())
+    assert requests(deployment) == [1] * 2 * ENDPOINTS

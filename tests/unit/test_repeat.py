@@ -181,3 +181,64 @@ def test_one_without_progress_is_stuck_and_others_are_not(loop: SimulatedLoop) -
     assert CHORE_IDLE.labels("hangs")._value.get() >= 90
     assert CHORE_IDLE.labels("works")._value.get() <= 1.0
     assert CHORE_FAILURES.labels("fails")._value.get() == 10  # after 1, 2, 4, 8 and then always 16 seconds
+
+
+class Writes:
+    """Notes when each run begins and ends. A run takes a second."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, float]] = []
+
+    async def work(self) -> None:
+        self._note("begin")
+        await asyncio.sleep(1.0)
+        self._note("end")
+
+    def _note(self, what: str) -> None:
+        self.noted.append((what, asyncio.get_running_loop().time()))
+
+
+def test_one_chore_goes_on_when_the_others_are_cancelled(loop: SimulatedLoop) -> None:
+    kept, other = Writes(), Writes()
+
+    async def story() -> None:
+        chores, chore = Chores(), Chore("kept", 9.0, kept.work)
+        chores.start(chore)
+        chores.start(Chore("other", 9.0, other.work))
+        running = asyncio.create_task(chores.run())
+        await asyncio.sleep(5)
+        await chores.cancel_except(chore)
+        chore.hurry()
+        await asyncio.sleep(100.5)
+        await chores.finish(5.0)
+        await asyncio.sleep(100)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    loop.run_until_complete(story())
+    assert other.noted == [("begin", 0), ("end", 1)]
+    assert kept.noted[:4] == [("begin", 0), ("end", 1), ("begin", 5), ("end", 6)]
+    assert kept.noted[-2:] == [("begin", 105), ("end", 106)]
+
+
+def test_chores_finish_within_the_given_time(loop: SimulatedLoop) -> None:
+    """Those that pause end at once."""
+    writes = Writes()
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async def story() -> tuple[float, float]:
+        chores = Chores()
+        await chores.finish(5.0)
+        chores.start(Chore("writes", 60.0, writes.work))
+        await asyncio.sleep(10)
+        await chores.finish(5.0)
+        at_once = loop.time()
+        chores.start(Chore("hangs", 60.0, hang))
+        await asyncio.sleep(10)
+        await chores.finish(5.0)
+        return at_once, loop.time()
+
+    assert loop.run_until_complete(story()) == (10, 25)
+    assert len(writes.noted) == 2
