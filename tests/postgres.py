@@ -7,6 +7,7 @@ A server uses one temporary directory (data, log, unix socket), which is removed
 import importlib.metadata
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -73,6 +74,21 @@ class Server:
     def stop(self, mode: Shutdown = "fast") -> None:
         """Stop, and return when the server is gone: `immediate` is a crash, `smart` waits for clients to leave."""
         self._control("stop", "-m", mode)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all processes for a while. The kernel still acknowledges what is sent to them."""
+        postmaster = (self.directory / "data" / "postmaster.pid").read_text().split()[0]
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        processes = [int(pid) for pid in (postmaster, *children)]
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in processes:
+                with suppress(ProcessLookupError):  # the first one may end others
+                    os.kill(pid, signal.SIGCONT)
 
     def restart(self, mode: Shutdown = "immediate") -> None:
         """Stop if running, then start: after an `immediate` stop only committed work is there."""

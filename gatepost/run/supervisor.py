@@ -66,12 +66,14 @@ def _raise_file_limit() -> None:
 
 
 def _run(settings: Settings, metrics: str) -> None:
-    runtime = app.open_for_start(settings)
-    try:
+    uvloop.run(_serve(settings, app.open_for_start(settings), metrics))
+
+
+async def _serve(settings: Settings, runtime: app.Runtime, metrics: str) -> None:
+    """Greet and supervise. The store is closed before the event loop, which waits for threads that use the store."""
+    with contextlib.closing(runtime.store):
         _greet(settings, runtime)
-        uvloop.run(_supervise(settings, runtime, metrics))
-    finally:
-        runtime.store.close()
+        await _supervise(settings, runtime, metrics)
 
 
 def _greet(settings: Settings, runtime: app.Runtime) -> None:

@@ -12,6 +12,7 @@ import psycopg
 
 from gatepost.core.errors import GatepostError
 from gatepost.core.logging import log
+from gatepost.store import threads
 from gatepost.store.shards import BY_ACCOUNT, Node, Shards
 
 CONNECT_TIMEOUT = "2s"  # from the coordinator to a node
@@ -102,7 +103,7 @@ class NodeWatch:
     def close(self) -> None:
         self._closed.set()
         if self._thread:
-            self._thread.join()
+            threads.join([self._thread])
 
 
 def _check(database: psycopg.Connection[Any], shards: Shards) -> None:

@@ -12,6 +12,7 @@ import psycopg
 from gatepost.core.errors import GatepostError
 from gatepost.core.logging import log
 from gatepost.core.secrets import Box, WrongKey
+from gatepost.store import threads
 from gatepost.store.pending import Key
 from gatepost.store.wakeup import OnWakeup, packed, unpacked
 
@@ -110,7 +111,7 @@ class Notifier:
     def close(self) -> None:
         if self._thread is not None:
             self._queue.put(None)
-            self._thread.join()
+            threads.join([self._thread])
 
 
 class Listener:
@@ -151,4 +152,4 @@ class Listener:
 
     def close(self) -> None:
         self._ended.set()
-        self._thread.join()
+        threads.join([self._thread])

@@ -18,7 +18,8 @@ from psycopg.pq import TransactionStatus
 from gatepost.core import ids
 from gatepost.core.clock import Clock
 from gatepost.core.errors import Unavailable
-from gatepost.store import commit_groups, sql_loader
+from gatepost.core.logging import log
+from gatepost.store import commit_groups, sql_loader, threads
 from gatepost.store.cache import Cache
 from gatepost.store.citus_connection import CitusConnection
 from gatepost.store.database_clock import DatabaseClock
@@ -82,6 +83,7 @@ class PostgresStore:
         self.server = PostgresServer(url, self.now, listen_url)
         self._engine = Engine(fan_out, ids.slot())
         self.unreachable_until = 0.0  # before then, no thread tries to connect
+        self.is_closing = False  # then none does
         self._units: Queue = SimpleQueue()
         self._appends: Queue = SimpleQueue()
         self._reads: Queue = SimpleQueue()
@@ -171,15 +173,24 @@ class PostgresStore:
         return self.server.remove_dead_rows() if self.shards is None else []
 
     def close(self) -> None:
+        """Let the threads finish. Connections on which the server does not respond are broken."""
         self._appends.put(None)
-        self._threads[-1].join()  # first, since it passes units that it cannot run to the other threads
+        self._end(self._threads[-1:])  # first, since it passes units that it cannot run to the other threads
         for queue in [self._units] * POOL + [self._reads] * _READERS:
             queue.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._end(self._threads)
+        self.server.close()
         self._watch.close()
         self.node_watch.close()
         self._wakeup_sender.close()
+
+    def _end(self, ending: list[Thread]) -> None:
+        if not threads.join(ending):
+            log.warning("the store takes too long to respond, so its connections are closed")
+            self.is_closing = True
+            for line in self.lines:
+                line.leave()
+            threads.join(ending)
 
     def listen(self, on_wakeup: OnWakeup) -> Listener:
         """Call `on_wakeup`, in a thread, when a process creates deliveries."""
@@ -375,7 +386,7 @@ class _ThreadConnection:
 
     def _connect(self) -> Connected:
         store = self._store
-        if time.monotonic() < store.unreachable_until:
+        if store.is_closing or time.monotonic() < store.unreachable_until:
             raise Unavailable("the store cannot be reached")
         try:
             connection = store.server.connect(self.mode)

@@ -149,9 +149,7 @@ class PostgresConnection:
             self._plans_until = time.monotonic() + _PLANS_FOR
 
     def shut_down(self) -> None:
-        """Shut the socket down, so that the thread that waits for the server gets an error."""
-        with socket.socket(fileno=os.dup(self.database.fileno())) as copy:
-            copy.shutdown(socket.SHUT_RDWR)
+        shut_down(self.database)
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
         """PostgreSQL only warns if a commit is cancelled while it waits for its standbys, and reports success."""
@@ -352,6 +350,12 @@ def _split(statement: str, prefix: str) -> tuple[str, str, str]:
 
 def _with_table(text: str, name: str) -> str:
     return re.sub(r"\bgiven\b", name, text)
+
+
+def shut_down(database: Database) -> None:
+    """Shut the socket down, so that the thread that waits for the server gets an error."""
+    with socket.socket(fileno=os.dup(database.fileno())) as copy:
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 def open_database(url: str, setting: str = "database") -> Database:

@@ -1,7 +1,7 @@
 """A PostgreSQL database: how it is reached, migrated, maintained and examined."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
 from typing import TypeVar, cast
@@ -18,10 +18,18 @@ from gatepost.store import (
     privileges,
     search_path,
     sql_loader,
+    threads,
 )
 from gatepost.store.node_watch import not_distributed
 from gatepost.store.partition_drops import Progress
-from gatepost.store.postgres_connection import Database, PostgresConnection, is_pooled, open_database, unavailable
+from gatepost.store.postgres_connection import (
+    Database,
+    PostgresConnection,
+    is_pooled,
+    open_database,
+    shut_down,
+    unavailable,
+)
 from gatepost.store.schema_check import Maintenance, StoreInfo, Wakeups
 
 T = TypeVar("T")
@@ -43,6 +51,7 @@ class PostgresServer:
         self._clock = clock
         self.statements = sql_loader.statements("postgres")
         self._maintaining = Lock()
+        self._maintained: Database | None = None  # the connection of the maintenance under way
         self._progress = Progress()
 
     def open(self) -> Database:
@@ -111,11 +120,21 @@ class PostgresServer:
             return None
         try:
             with self.open() as database:
+                self._maintained = database
                 return work(database)
         except psycopg.Error as error:
             raise unavailable(error) from error
         finally:
+            self._maintained = None
             self._maintaining.release()
+
+    def close(self) -> None:
+        """Let maintenance that is under way finish. If it takes too long, break its connection."""
+        if self._maintaining.acquire(timeout=threads.END_FOR):
+            self._maintaining.release()
+        elif (database := self._maintained) is not None:
+            with suppress(psycopg.Error, OSError):
+                shut_down(database)
 
     def applied(self) -> dict[int, str]:
         """The applied migrations: number → checksum."""

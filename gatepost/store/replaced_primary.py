@@ -14,6 +14,7 @@ from typing import Protocol
 import psycopg
 
 from gatepost.core.errors import GatepostError
+from gatepost.store import threads
 
 STUCK_AFTER = 10.0  # seconds: longer than any statement of a unit that writes
 
@@ -48,4 +49,4 @@ class Watch:
 
     def close(self) -> None:
         self._closed.set()
-        self._thread.join()
+        threads.join([self._thread])

@@ -1,12 +1,11 @@
 """PostgreSQL as its role changes: only a server that can write is used, and a commit counts once standbys have it."""
 
-import os
 import shutil
-import signal
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from pathlib import Path
+from threading import Event, Semaphore
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +14,7 @@ from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import ids
 from gatepost.core.errors import Unavailable
-from gatepost.store import postgres_server, replaced_primary
+from gatepost.store import dead_rows, postgres_server, replaced_primary, threads
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
 from gatepost.webhooks.fanout import create_deliveries
@@ -23,7 +22,7 @@ from tests import postgres
 from tests.contract import make, parallel
 from tests.contract.backends import FakeClock
 from tests.service import free_ports
-from tests.waiting import wait_until
+from tests.waiting import LIMIT, wait_until
 
 pytestmark = pytest.mark.xdist_group("failover")
 
@@ -178,15 +177,43 @@ def test_a_primary_that_stands_still(
             other.migrate()
             store.migrate()
             before = store.read_now(server_port)
-            frozen = processes(old)
-            for pid in frozen:
-                os.kill(pid, signal.SIGSTOP)
-            try:
+            with old.frozen():
                 wait_until(lambda: _port(store) == int(server.port), "the other server")
-            finally:
-                for pid in frozen:
-                    os.kill(pid, signal.SIGCONT)
             assert before == port
+
+
+def test_a_store_can_be_closed_while_its_server_stands_still(
+    server: postgres.Server, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads that wait for the server end: those of units, and the one of maintenance."""
+    monkeypatch.setattr(threads, "END_FOR", 0.2)
+    begun, hung = Semaphore(0), Event()
+
+    def wait(ask: Callable[[], object]) -> None:
+        begun.release()
+        hung.wait(LIMIT)
+        ask()
+
+    def remove(database: psycopg.Connection[Any]) -> list[str]:
+        wait(lambda: database.execute("SELECT 1"))
+        return []
+
+    def unit(tx: Tx) -> None:
+        wait(lambda: tx.select("SELECT 1", {}))
+
+    monkeypatch.setattr(dead_rows, "remove", remove)
+    with postgres.running() as other, ThreadPoolExecutor() as pool:
+        store = PostgresStore(other.url(), watch, create_deliveries)
+        store.migrate()
+        waiting: list[Future[Any]] = [pool.submit(store.run_now, unit), pool.submit(store.read_now, unit)]
+        waiting.append(pool.submit(store.remove_dead_rows))
+        for _ in waiting:
+            begun.acquire(timeout=LIMIT)
+        with other.frozen():
+            hung.set()
+            pool.submit(store.close).result(LIMIT)
+            assert all(isinstance(each.exception(LIMIT), Unavailable) for each in waiting)
+            assert not any(thread.is_alive() for thread in store._threads)
 
 
 def server_port(tx: Tx) -> int:
@@ -198,12 +225,6 @@ def _port(store: PostgresStore) -> int:
         return store.read_now(server_port)
     except Unavailable:
         return 0
-
-
-def processes(server: postgres.Server) -> list[int]:
-    postmaster = (server.directory / "data" / "postmaster.pid").read_text().split()[0]
-    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-    return [int(pid) for pid in (postmaster, *children)]
 
 
 def test_a_standby_is_reported(watch: FakeClock) -> None:

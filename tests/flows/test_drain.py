@@ -222,6 +222,14 @@ def test_heartbeats_go_on_while_attempts_are_drained(directory: Path, database: 
     assert beats(directory, database) == beats(directory, database, "nodes") == set()
 
 
+def test_the_service_stops_while_postgres_stands_still(directory: Path, server: postgres.Server) -> None:
+    """It waits for the database, but not for ever."""
+    with service.running(directory, server.create_database("drain_still")) as running, server.frozen():
+        running.process.terminate()
+        assert running.process.wait(LIMIT) == 0
+    assert "its connections are closed" in directory.with_name(f"{directory.name}.log").read_text()
+
+
 def _is_ready(running: service.Service) -> bool:
     with suppress(requests.ConnectionError):
         return requests.get(f"{running.ops}/readyz", timeout=LIMIT).status_code == 200
