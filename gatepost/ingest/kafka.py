@@ -23,11 +23,11 @@ from gatepost.core.errors import BadSetting, GatepostError, Refusal, Unavailable
 from gatepost.core.logging import log
 from gatepost.ingest import kafka_message, kafka_offsets
 from gatepost.ingest.kafka_offsets import Partition
-from gatepost.ingest.message import MAX_TRIES, Message, Position, Unit, parts, publish_some, record_refusal, refuse_all
+from gatepost.ingest.message import Message, Position, Unit, parts, publish_some, record_refusal, refuse_all
 from gatepost.settings import KafkaTopics
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
-from gatepost.webhooks.publish import Published
+from gatepost.webhooks.publish import MAX_TRIES, Published
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces

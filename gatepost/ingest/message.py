@@ -15,11 +15,10 @@ from gatepost.ledger.publishable import Event
 from gatepost.ledger.record import append_entry
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import publish
-from gatepost.webhooks.publish import MAX_BODY, MAX_BYTES, MAX_NEW_DELIVERIES, Earlier, Published
+from gatepost.webhooks.publish import INTERNAL_ERROR, MAX_BODY, MAX_BYTES, MAX_NEW_DELIVERIES, Earlier, Published
 
 T = TypeVar("T")
 
-MAX_TRIES = 5  # for a message that cannot be published because of an internal error
 MEMBERS = ("account", "type", "data", "id")
 
 
@@ -114,10 +113,9 @@ def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
 
 def refuse_all(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
     """Record that these messages are given up after MAX_TRIES internal errors."""
-    refusal = Refusal("server_error", f"internal error in each of {MAX_TRIES} tries; see the log")
     for message in messages:
-        record_refusal(tx, message.position, refusal)
-    return [refusal] * len(messages)
+        record_refusal(tx, message.position, INTERNAL_ERROR)
+    return [INTERNAL_ERROR] * len(messages)
 
 
 def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:

@@ -16,10 +16,10 @@ from nats.aio.msg import Msg
 from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.core.logging import log
-from gatepost.ingest.message import MAX_TRIES, Message, Position, Unit, parts, publish_some, read, refuse_all
+from gatepost.ingest.message import Message, Position, Unit, parts, publish_some, read, refuse_all
 from gatepost.ingest.nats_connection import CONSUMER, OUTAGES, connect, prepare_consumer
 from gatepost.store.interface import Store
-from gatepost.webhooks.publish import Published
+from gatepost.webhooks.publish import MAX_TRIES, Published
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces

@@ -1,9 +1,11 @@
 """The rows of the outbox, which programs write in their own transactions."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from gatepost.store.transaction import Tx
+
+_HIGHEST = 2**63 - 1
 
 
 class OutboxRow(NamedTuple):
@@ -16,15 +18,25 @@ class OutboxRow(NamedTuple):
     id: str | None
 
 
-def lock_page(tx: Tx, limit: int, without: list[str], max_data: int, max_stored: int) -> list[OutboxRow]:
-    """The oldest rows. They are locked until the commit.
+def lock_page(
+    tx: Tx, limit: int, max_data: int, max_bytes: int,
+    *, numbers: tuple[int, int] = (0, _HIGHEST), without: Collection[int] = (), without_accounts: Collection[str] = (),
+) -> list[OutboxRow]:  # fmt: skip
+    """The oldest rows between two numbers. They are locked until the commit.
 
-    Data of more than `max_data` bytes is not read. The page ends once its data takes `max_stored` bytes in the table:
-    to decompress data takes time, and the stored size limits the size of the text, to about 250 times as much.
-    Rows of the accounts in `without` are left out, if the store is distributed.
+    Data of more than `max_data` bytes is not read. The page has at most `max_bytes` bytes of data, or a single row. No
+    more than that and the data of the next row is decompressed.
     """
-    found = tx.rows("outbox", limit=limit, without=without, max_data=max_data, max_stored=max_stored)
+    found = tx.rows(
+        "outbox", limit=limit, max_data=max_data, max_bytes=max_bytes, first=numbers[0], last=numbers[1],
+        without=list(without), without_accounts=list(without_accounts),
+    )  # fmt: skip
     return [OutboxRow(*row) for row in found]
+
+
+def waiting(tx: Tx, limit: int, without: Collection[int]) -> list[int]:
+    """The numbers of the oldest rows. They are not locked."""
+    return [number for (number,) in tx.rows("waiting_outbox", limit=limit, without=list(without))]
 
 
 def finish(tx: Tx, numbers: Iterable[int], refused: Iterable[tuple[int, str]]) -> None:

@@ -228,12 +228,12 @@ class PostgresStore:
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             try:
                 began = time.monotonic()
                 with line.transaction() as connection:
                     group = self._prefetch(connection, line, batch)
-                    pending = self._run_all(connection, line.cache, batch, group)
+                    pending = self._run_all(connection, line.cache, batch, group, retried=attempt > 0)
                     if not connection.write_pending(pending):
                         raise Again("another transaction wrote a row")
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
@@ -296,12 +296,14 @@ class PostgresStore:
         late = [work for work in batch if work.precomputed is None or work.precomputed.mark is not line.cache.mark]
         return prefetch(connection, line.cache, self.now(), self._engine, [work.hints for work in late])
 
-    def _run_all(self, connection: Connected, cache: Cache, batch: list[Work], group: Group | None) -> PendingWrites:
+    def _run_all(
+        self, connection: Connected, cache: Cache, batch: list[Work], group: Group | None, *, retried: bool
+    ) -> PendingWrites:
         """Run units. Returns what they leave to be written. In a shared transaction, units that cannot are left out."""
         pending = PendingWrites()
         of_works: list[tuple[Work, PendingWrites]] = []
         for work in batch:
-            tx = Tx(connection, cache, self.now(), self._engine, group)
+            tx = Tx(connection, cache, self.now(), self._engine, group, retried=retried)
             of_work = _run_unit(work, tx, cache, connection.mode)
             if of_work is not None:
                 of_works.append((work, of_work))

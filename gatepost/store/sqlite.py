@@ -239,9 +239,9 @@ class SqliteStore:
             work.result = work.precomputed.result
             pending.add(work.precomputed.pending)
             return
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             shared = group if work.hints.append_only else None
-            tx = Tx(connection, self._cache, self._clock(), self._engine, shared)
+            tx = Tx(connection, self._cache, self._clock(), self._engine, shared, retried=attempt > 0)
             work.error = None
             try:
                 if separately:

@@ -80,11 +80,12 @@ class Engine(NamedTuple):
 class Tx:
     """The transaction of one unit."""
 
-    __slots__ = ("_cache", "_changed", "_connection", "_ended", "at", "engine", "group", "now", "pending")
+    __slots__ = ("_cache", "_changed", "_connection", "_ended", "at", "engine", "group", "now", "pending", "retried")
 
     def __init__(
-        self, connection: Connection, cache: Cache, at: datetime, engine: Engine, group: Group | None = None
-    ) -> None:
+        self, connection: Connection, cache: Cache, at: datetime, engine: Engine, group: Group | None = None,
+        *, retried: bool = False,
+    ) -> None:  # fmt: skip
         self._connection = connection
         self._cache = cache
         self._changed: list[str] = []
@@ -93,6 +94,7 @@ class Tx:
         self.now = clock.milliseconds(at)
         self.engine = engine
         self.group = group  # None: the unit has the commit for itself
+        self.retried = retried  # the unit ran before; all that other units left for the commit is written now
         self.pending = PendingWrites()
 
     @property

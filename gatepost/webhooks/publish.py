@@ -1,5 +1,6 @@
 """Publishing: an event of the platform becomes an entry with its deliveries, once, however often it is sent."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from gatepost.accounts import Account, lookup
@@ -21,7 +22,10 @@ MAX_BODY = 2 * MAX_DATA  # of an event as it was sent: data may contain escapes 
 MAX_BYTES = 256 * 1024  # of events in one commit, unless a single event has more
 MAX_NEW_DELIVERIES = 500  # in one commit, unless a single event creates more
 MAX_BATCH_DELIVERIES = 10_000  # of several events that are published together
-SLICE = 100
+MAX_TRIES = 5  # for a row of the outbox or a message that cannot be published because of an internal error
+INTERNAL_ERROR = Refusal("server_error", f"internal error in each of {MAX_TRIES} tries; see the log")
+SLICE = 100  # rows of the outbox in one commit
+_NO_LONGER_IN_LEDGER = Refusal("conflict", "id: the event of this id is no longer in the ledger", "/id")
 _TOO_MANY_DELIVERIES = Refusal(
     "request_too_large", f"the events up to this one create more than {MAX_BATCH_DELIVERIES} deliveries; send fewer"
 )
@@ -83,8 +87,10 @@ def _published_before(tx: Tx, account: Account, event: Event, earlier: Earlier) 
     if raw in earlier:
         return earlier[raw]._replace(again=True)
     entry = entry_rows.load(tx, account.id, raw)
-    if entry is None:  # entries are written at the end of the commit: the store writes this one and repeats the unit
+    if entry is None and not tx.retried:  # entries are written at the end of the commit, or before a unit is repeated
         raise Again("another unit of this commit publishes the event")
+    if entry is None:
+        return _NO_LONGER_IN_LEDGER
     return Published(entry, delivery_rows.of_event(tx, account.id, raw, _MAX_DELIVERIES), again=True)
 
 
@@ -116,26 +122,55 @@ class OutboxSlice(NamedTuple):
     refused: list[tuple[int, str]]
 
 
-def from_outbox(tx: Tx) -> OutboxSlice:
+def from_outbox(tx: Tx, without: Collection[int] = ()) -> OutboxSlice:
     """Publish some rows of the outbox. The entry, its deliveries and the end of the row are one commit.
 
-    Stops early when there is enough for one commit.
+    Stops early when there is enough for one commit. The rows with the numbers in `without` are left out.
     """
-    unreachable = [name for account in lookup.unreachable(tx) for name in (account.name, account.id)]
+    page = outbox_rows.lock_page(
+        tx, SLICE, MAX_BODY, MAX_BYTES, without=without, without_accounts=_unreachable_accounts(tx)
+    )
+    return _publish_rows(tx, page)
+
+
+def row_from_outbox(tx: Tx, number: int) -> OutboxSlice:
+    """Publish the row with this number, unless another process has it."""
+    return _publish_rows(tx, _lock_row(tx, number))
+
+
+def refuse_row(tx: Tx, number: int) -> OutboxSlice:
+    """Refuse the row with this number after MAX_TRIES internal errors, unless another process has it."""
+    refused = [(row.number, INTERNAL_ERROR.detail) for row in _lock_row(tx, number)]
+    outbox_rows.finish(tx, [], refused)
+    return OutboxSlice(0, refused)
+
+
+def _lock_row(tx: Tx, number: int) -> list[OutboxRow]:
+    unreachable = _unreachable_accounts(tx)
+    return outbox_rows.lock_page(
+        tx, 1, MAX_BODY, MAX_BYTES, numbers=(number, number), without_accounts=unreachable
+    )  # fmt: skip
+
+
+def _unreachable_accounts(tx: Tx) -> list[str]:
+    """The names and ids of the accounts whose rows wait, because their database node is down."""
+    return [name for account in lookup.unreachable(tx) for name in (account.name, account.id)]
+
+
+def _publish_rows(tx: Tx, rows: list[OutboxRow]) -> OutboxSlice:
     done: list[int] = []
     refused: list[tuple[int, str]] = []
     earlier: Earlier = {}
-    size = deliveries = 0
-    for row in outbox_rows.lock_page(tx, SLICE, unreachable, MAX_BODY, MAX_BYTES):
-        size += len((row.data or "").encode())
-        if (done or refused) and (size > MAX_BYTES or deliveries >= MAX_NEW_DELIVERIES):
-            break
+    deliveries = 0
+    for row in rows:
         outcome = _publish_row(tx, row, earlier)
         if isinstance(outcome, Refusal):
             refused.append((row.number, outcome.detail))
         else:
             done.append(row.number)
             deliveries += outcome.created_count
+        if deliveries >= MAX_NEW_DELIVERIES:
+            break
     if done or refused:
         outbox_rows.finish(tx, done, refused)
     return OutboxSlice(len(done), refused)

@@ -14,11 +14,14 @@ from gatepost.core.errors import Unavailable
 from gatepost.core.logging import log
 from gatepost.core.metrics import OUTBOX_REFUSED
 from gatepost.core.repeat import progress
+from gatepost.ledger import outbox_rows
 from gatepost.store.interface import Store
 from gatepost.store.pending import Key
 from gatepost.store.transaction import LOWEST, Tx
 from gatepost.webhooks import endpoint_rows, health_rows, publish, replay, replay_rows, sweep
+from gatepost.webhooks.publish import MAX_TRIES, SLICE, OutboxSlice
 
+RETRY_PAUSE = 0.5  # seconds before rows of the outbox with internal errors are tried again
 _PAGE = 100
 _ALL_ENDPOINTS = 100_000  # more than an account can have
 
@@ -35,14 +38,57 @@ def listed(store: Store) -> list[tuple[str, float, Callable[[], Awaitable[None]]
 
 
 async def publish_outbox(store: Store) -> None:
-    """Publish all rows of the outbox, in slices. A slice can be short although there are more rows."""
-    moved = None
-    while moved is None or moved.published or moved.refused:
-        moved = await store.run(publish.from_outbox)
-        progress()
-        OUTBOX_REFUSED.inc(len(moved.refused))
-        for number, problem in moved.refused:
-            log.error("outbox row refused", seq=number, error=problem)
+    """Publish all rows of the outbox, in slices. A slice can be short although there are more rows.
+
+    A row that causes an internal error is left out of the slices, tried by itself, and refused after MAX_TRIES errors.
+    """
+    errors: dict[int, int] = {}  # internal errors by row
+    while True:
+        while len(errors) < SLICE and await _publish_slice(store, errors):
+            pass
+        if not errors:
+            return
+        await asyncio.sleep(RETRY_PAUSE)
+        for number in list(errors):
+            await _publish_row(store, number, errors)
+
+
+async def _publish_slice(store: Store, errors: dict[int, int]) -> bool:
+    """Publish a slice, row by row after an error. Returns whether it did anything, so that there may be more to do."""
+    try:
+        moved = await store.run(partial(publish.from_outbox, without=list(errors)))
+    except Unavailable:
+        raise
+    except Exception:  # noqa: BLE001 (an error in one row must not stop the others)
+        log.exception("rows of the outbox could not be published")
+        numbers = await store.read(partial(outbox_rows.waiting, limit=SLICE, without=list(errors)))
+        return any([await _publish_row(store, number, errors) for number in numbers])
+    return _report(moved)
+
+
+async def _publish_row(store: Store, number: int, errors: dict[int, int]) -> bool:
+    """Publish one row, or refuse it if this is its last try. Returns whether it did anything."""
+    try:
+        moved = await store.run(partial(publish.row_from_outbox, number=number))
+    except Unavailable:
+        raise
+    except Exception:  # noqa: BLE001 (it is retried, and the other rows continue)
+        log.exception("row of the outbox could not be published", seq=number)
+        errors[number] = errors.get(number, 0) + 1
+        if errors[number] < MAX_TRIES:
+            return True
+        moved = await store.run(partial(publish.refuse_row, number=number))
+    errors.pop(number, None)
+    return _report(moved)
+
+
+def _report(moved: OutboxSlice) -> bool:
+    """Log and count refused rows. Returns whether the slice has any rows."""
+    progress()
+    OUTBOX_REFUSED.inc(len(moved.refused))
+    for number, problem in moved.refused:
+        log.error("outbox row refused", seq=number, error=problem)
+    return bool(moved.published or moved.refused)
 
 
 async def run_replays(store: Store) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -15,13 +15,14 @@ from psycopg import sql
 
 import gatepost
 from gatepost import accounts
-from gatepost.accounts import account_rows
+from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
-from gatepost.core.errors import BadSetting
+from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.core.metrics import OUTBOX_REFUSED
 from gatepost.ledger import entries, entry_rows, outbox_rows
 from gatepost.ledger.entries import MAX_DATA
 from gatepost.ledger.outbox import grant_statements, revoke_statements
+from gatepost.ledger.publishable import Event
 from gatepost.store import notify
 from gatepost.store.interface import Store
 from gatepost.store.sqlite import SqliteStore
@@ -345,7 +346,7 @@ def test_data_beyond_the_limit_is_not_read(
     database.commit()
     lengths: list[list[int | None]] = []
     while not lengths or lengths[-1] != [1]:
-        rows = store.run_now(lambda tx: outbox_rows.lock_page(tx, SLICE, [], MAX_BODY, MAX_BYTES))
+        rows = store.run_now(lambda tx: outbox_rows.lock_page(tx, SLICE, MAX_BODY, MAX_BYTES))
         lengths.append([len(row.data) if row.data is not None else None for row in rows])
         store.run_now(lambda tx, rows=rows: outbox_rows.finish(tx, [row.number for row in rows], []))  # type: ignore[misc]
     assert [length for page in lengths for length in page] == [MAX_BODY, None, None, None, 1]
@@ -368,7 +369,7 @@ def test_long_texts_of_a_row_are_not_read_whole(
     for row in (("a" * 10**6, "a.b", "c"), ("acme", "a.b" * 10**6, "c"), ("acme", "a.b", "c" * 10**6)):
         database.execute(insert, row)
     database.commit()
-    rows = store.run_now(lambda tx: outbox_rows.lock_page(tx, SLICE, [], MAX_BODY, MAX_BYTES))
+    rows = store.run_now(lambda tx: outbox_rows.lock_page(tx, SLICE, MAX_BODY, MAX_BYTES))
     assert max(len(str(value)) for row in rows for value in row) == 1000
     move_all(store)
     reasons = [row[3] for row in waiting(backend)]
@@ -419,6 +420,135 @@ def test_the_worker_publishes_everything_however_short_the_slices_are(
     database.commit()
     asyncio.run(worker_chores.publish_outbox(store))
     assert waiting(backend) == []
+
+
+def test_a_page_ends_where_the_slice_ends(store: Store, account: str, database: Database) -> None:
+    """However well the data is compressed in the table. The first row is read even if it has more than that alone."""
+    for size in (1_800, 400, 500, 98, 1, 900, 200):
+        insert_text(database, json.dumps("x" * (size - 2) if size > 1 else 1))
+    database.commit()
+    sizes: list[list[int]] = []
+    while not sizes or sizes[-1]:
+        rows = store.run_now(lambda tx: outbox_rows.lock_page(tx, SLICE, MAX_BODY, 1000))
+        sizes.append([len(row.data or "") for row in rows])
+        store.run_now(lambda tx, rows=rows: outbox_rows.finish(tx, [row.number for row in rows], []))  # type: ignore[misc]
+    assert sizes == [[1_800], [400, 500, 98, 1], [900], [200], []]
+
+
+# --- internal errors
+
+
+def failing_for(number: int, times: int) -> tuple[Callable[..., Any], list[str]]:
+    """`publish_event` with a defect that concerns one event, the first few times, and the data of the failed tries."""
+    publish_event, tries = publish.publish_event, list[str]()
+
+    def failing(tx: Tx, account: Account, event: Event, *arguments: Any) -> Any:
+        if event.data == str(number) and len(tries) < times:
+            tries.append(event.data)
+            raise LookupError("a defect")
+        return publish_event(tx, account, event, *arguments)
+
+    return failing, tries
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_chores, "RETRY_PAUSE", 0)
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_row_that_cannot_be_published_holds_no_other_up_and_is_refused(
+    store: Store, account: str, backend: Postgres, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, tries = failing_for(3, times=1000)
+    monkeypatch.setattr(publish, "publish_event", failing)
+    for number in range(6):
+        gatepost.publish(database, account="acme", type="invoice.paid", data=number)
+    database.commit()
+    asyncio.run(worker_chores.publish_outbox(store))
+    assert [each["data"] for each in recorded(store, account)] == [0, 1, 2, 4, 5]
+    assert waiting(backend) == [("acme", "invoice.paid", None, "internal error in each of 5 tries; see the log")]
+    assert len(tries) == publish.MAX_TRIES + 1, "once together with others"
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_rows_that_follow_a_failing_one_are_still_published_in_slices(
+    store: Store, account: str, backend: Postgres, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, tries = failing_for(0, times=1000)
+    monkeypatch.setattr(publish, "publish_event", failing)
+    monkeypatch.setattr(worker_chores, "SLICE", 3)
+    for number in range(20):
+        gatepost.publish(database, account="acme", type="invoice.paid", data=number)
+    database.commit()
+    asyncio.run(worker_chores.publish_outbox(store))
+    assert [each["data"] for each in recorded(store, account)] == list(range(1, 20))
+    assert len(tries) == publish.MAX_TRIES + 1, "slices leave it out"
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize(("failures", "refused"), [(1, 0), (2, 3)])
+def test_rows_are_published_if_a_later_try_succeeds_although_all_failed(
+    store: Store, account: str, backend: Postgres, database: Database, monkeypatch: pytest.MonkeyPatch,
+    failures: int, refused: int,
+) -> None:  # fmt: skip
+    """They are more rows than a slice has."""
+    publish_event, alone = publish.publish_event, [0] * 3
+
+    def failing(tx: Tx, account: Account, event: Event, *arguments: Any) -> Any:
+        if alone[int(event.data)] < failures:
+            raise LookupError("a defect")
+        return publish_event(tx, account, event, *arguments)
+
+    def row_from_outbox(tx: Tx, number: int) -> OutboxSlice:
+        [row] = publish._lock_row(tx, number)
+        try:
+            return from_row(tx, number)
+        finally:
+            alone[int(row.data or "")] += 1
+
+    from_row = publish.row_from_outbox
+    monkeypatch.setattr(publish, "publish_event", failing)
+    monkeypatch.setattr(publish, "row_from_outbox", row_from_outbox)
+    monkeypatch.setattr(worker_chores, "SLICE", 2)
+    monkeypatch.setattr(worker_chores, "MAX_TRIES", 2)
+    for number in range(3):
+        gatepost.publish(database, account="acme", type="invoice.paid", data=number)
+    database.commit()
+    asyncio.run(worker_chores.publish_outbox(store))
+    assert (len(recorded(store, account)), len(waiting(backend))) == (3 - refused, refused)
+
+
+def test_an_outage_of_the_store_refuses_no_row(
+    store: Store, account: str, backend: Postgres, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object, **__: object) -> None:
+        raise Unavailable("the store cannot answer")
+
+    gatepost.publish(database, account="acme", type="invoice.paid", data=1)
+    database.commit()
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "run", unavailable)
+        for _ in range(publish.MAX_TRIES + 1):
+            with pytest.raises(Unavailable):
+                asyncio.run(worker_chores.publish_outbox(store))
+    asyncio.run(worker_chores.publish_outbox(store))
+    assert (len(recorded(store, account)), waiting(backend)) == (1, [])
+
+
+def test_the_id_of_an_event_that_is_missing_is_refused_and_others_are_published(
+    store: Store, account: str, backend: Postgres, database: Database
+) -> None:
+    gatepost.publish(database, account="acme", type="invoice.paid", data=1, id="a")
+    database.commit()
+    move_all(store)
+    backend.execute("DELETE FROM entries")
+    for number in (1, 2):
+        gatepost.publish(database, account="acme", type="invoice.paid", data=number, id="ab"[number - 1])
+    database.commit()
+    asyncio.run(worker_chores.publish_outbox(store))
+    assert [each["data"] for each in recorded(store, account)] == [2]
+    assert [row[2:] for row in waiting(backend)] == [("a", "id: the event of this id is no longer in the ledger")]
 
 
 # --- what is wrong

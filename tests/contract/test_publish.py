@@ -22,7 +22,7 @@ from gatepost.webhooks.endpoints import Endpoint
 from gatepost.webhooks.publish import Published
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract import parallel
-from tests.contract.backends import FakeClock
+from tests.contract.backends import Backend, FakeClock
 
 ORIGIN = Origin("operator")
 
@@ -215,6 +215,24 @@ def test_repeated_events_do_not_affect_others_of_the_same_commit(store: Store, a
     assert len(fresh) == 20
     assert sorted(recorded(store, account)) == sorted([*before, *fresh])
     assert all(deliveries(store, account, each.entry.name) == each.deliveries != [] for each in found)
+
+
+@alone_or_shared
+@pytest.mark.parametrize("run", [parallel.run, parallel.run_in_one_batch], ids=["at once", "in one commit"])
+def test_the_id_of_an_event_that_is_missing_in_the_ledger_is_a_conflict(
+    store: Store, account: str, backend: Backend, run: Callable[..., list[Any]], hints: Hints
+) -> None:
+    """Nothing in the service deletes an entry without its id. Events that are published beside it are not affected."""
+    published(store, account, an_event(given_id="a"))
+    backend.execute("DELETE FROM entries")
+    before = fill_cache(store, account)
+    found = run(store, [publishing(account, an_event(given_id=name)) for name in ("b", "a", "b", "a", "c")], hints)
+    assert parallel.failures(found) == []
+    refusal = Refusal("conflict", "id: the event of this id is no longer in the ledger", "/id")
+    assert [found[1], found[3]] == [refusal, refusal]
+    assert sorted(each.again for each in (found[0], found[2], found[4])) == [False, False, True]
+    fresh = {found[0].entry.name, found[2].entry.name, found[4].entry.name}
+    assert sorted(recorded(store, account)) == sorted({*before, *fresh})
 
 
 # --- several

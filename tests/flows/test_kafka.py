@@ -316,7 +316,7 @@ def test_a_defect_keeps_back_one_message_and_not_for_ever(
     assert numbers(opened) == [0, 1, 2, 4, 5]
     [refused] = refusals(opened, topic)
     assert (refused["error"], refused["offset"]) == ("server_error", 3)
-    assert len(tries) == message.MAX_TRIES + 1, "once together with others"
+    assert len(tries) == publish.MAX_TRIES + 1, "once together with others"
 
 
 def test_a_commit_takes_no_more_than_enough(

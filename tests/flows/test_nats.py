@@ -369,7 +369,7 @@ def test_a_defect_keeps_back_one_message_and_not_for_ever(
     assert (refused["error"], refused["sequence"]) == ("server_error", 4)
     found = server.consumer(stream, CONSUMER).delivered
     assert found is not None
-    assert found.consumer_seq == 6 + message.MAX_TRIES - 1
+    assert found.consumer_seq == 6 + publish.MAX_TRIES - 1
 
 
 def test_an_outage_of_the_store_does_not_count_as_an_error_of_the_message(
@@ -377,7 +377,7 @@ def test_an_outage_of_the_store_does_not_count_as_an_error_of_the_message(
 ) -> None:
     """Redelivered more than MAX_TRIES times because of the outage, then one internal error: it is published."""
     run, publish_event = opened.store.run, publish.publish_event
-    outages, defects = [Unavailable("the store cannot answer")] * (message.MAX_TRIES + 1), [LookupError("a defect")]
+    outages, defects = [Unavailable("the store cannot answer")] * (publish.MAX_TRIES + 1), [LookupError("a defect")]
 
     async def run_after_the_outage(unit: Any, **how: Any) -> Any:
         if outages:
