@@ -8,7 +8,8 @@ from gatepost.accounts import lookup
 from gatepost.cli import show
 from gatepost.cli.options import json_option, with_settings
 from gatepost.core.errors import BadSetting
-from gatepost.ledger.outbox import grant_statements, revoke_statements
+from gatepost.ledger import outbox_rows
+from gatepost.ledger.outbox import check_role, grant_statements, revoke_statements
 from gatepost.run import app
 from gatepost.settings import Settings
 from gatepost.store.interface import Store
@@ -30,9 +31,10 @@ def outbox() -> None:
 def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: bool, as_json: bool) -> None:
     """Allow ROLE to insert into the outbox for these accounts, and nothing else.
 
-    This replaces what ROLE was granted on the outbox before.
+    This replaces what ROLE was granted on the outbox before. ROLE is the role of your application, not Gatepost's own.
     """
     with closing(_open(settings)) as store:
+        check_role(role, store.read_now(outbox_rows.own_roles))
         accounts = store.read_now(lambda tx: [lookup.named(tx, name) for name in names])
     statements = grant_statements(role, [text for account in accounts for text in (account.name, account.id)])
     _run(settings, statements, only_print=only_print, as_json=as_json)
@@ -45,7 +47,8 @@ def grant(settings: Settings, role: str, names: tuple[str, ...], only_print: boo
 @json_option
 def revoke(settings: Settings, role: str, only_print: bool, as_json: bool) -> None:
     """Revoke everything that ROLE was granted on the outbox."""
-    _open(settings).close()
+    with closing(_open(settings)) as store:
+        check_role(role, store.read_now(outbox_rows.own_roles))
     _run(settings, revoke_statements(role), only_print=only_print, as_json=as_json)
 
 

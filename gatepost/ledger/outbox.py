@@ -3,12 +3,24 @@
 The worker moves the rows into the ledger. `publish` is `gatepost_client.publish`, which performs the insert.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gatepost.core.errors import BadSetting
 from gatepost_client.outbox import publish
 
-__all__ = ["grant_statements", "publish", "revoke_statements"]
+__all__ = ["check_role", "grant_statements", "publish", "revoke_statements"]
+
+
+def check_role(role: str, own_roles: Collection[str]) -> None:
+    """Raise if the role is one with which Gatepost publishes the rows: the statements begin with a REVOKE.
+
+    The statements quote the role, so that it is only the role with exactly this name.
+    """
+    if role in own_roles:
+        raise BadSetting(
+            f"{role} is the role that owns the outbox, or that this command connects as. Without its privileges, "
+            "Gatepost could not publish the rows of any account. Name the role of your application"
+        )
 
 
 def grant_statements(role: str, accounts: Iterable[str]) -> list[str]:

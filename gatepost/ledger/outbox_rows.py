@@ -48,3 +48,8 @@ def finish(tx: Tx, numbers: Iterable[int], refused: Iterable[tuple[int, str]]) -
 def count_refused(tx: Tx, limit: int) -> int:
     """The number of refused rows, up to the limit."""
     return len(tx.rows("refused_outbox", limit=limit))
+
+
+def own_roles(tx: Tx) -> set[str]:
+    """The roles with which Gatepost publishes the rows: the owner of the table, and the role of this connection."""
+    return {name for row in tx.rows("outbox_roles") for name in row}

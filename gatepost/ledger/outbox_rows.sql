@@ -33,6 +33,10 @@ FROM measured JOIN numbered USING (nth) WHERE nth = 1 OR total <= :max_bytes ORD
 /*given: seq bigint, refused text */
 /*postgres: UPDATE gatepost_outbox SET refused = given.refused FROM given WHERE gatepost_outbox.seq = given.seq */
 /*sqlite: SELECT 1 FROM given WHERE seq < 0 */
+-- name: outbox_roles
+/*postgres: SELECT pg_get_userbyid(relowner)::text, current_user::text FROM pg_class
+  WHERE oid = to_regclass('gatepost_outbox') */
+/*sqlite: SELECT 1 WHERE 1 < 0 */
 -- name: refused_outbox
 /*postgres: SELECT 1 FROM gatepost_outbox WHERE refused IS NOT NULL LIMIT :limit */
 /*sqlite: SELECT 1 WHERE :limit < 0 */
