@@ -1,15 +1,15 @@
 """`gatepost event`: publish events, and follow the ledger."""
 
 import os
+import select
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -31,10 +31,11 @@ from gatepost.store.transaction import Tx
 from gatepost.webhooks import publish
 from gatepost.webhooks.publish import Earlier, Published
 
-CHUNK = 100  # lines in one commit
+CHUNK = 100  # lines in one commit, unless these are too large or create too many deliveries
 POLL_EVERY = 0.5  # seconds
 MAX_COMMIT_DELAY = timedelta(seconds=15)  # between the creation of an id and the commit of its entry
 _PAGE = 1000
+_READ = 64 * 1024  # bytes of the input at a time
 _MEMBERS = ("type", "data", "id")
 _ORIGIN = Origin(OPERATOR)
 
@@ -71,7 +72,7 @@ def publish_events(
     with closing(runtime.store):
         account = account_named(runtime, name)
         if type_ is None:
-            _publish_lines(runtime, account, sys.stdin.buffer, as_json)
+            _publish_lines(runtime, account, _standard_input(), as_json)
         else:
             _publish_one(runtime, account, type_, text, given_id, as_json)
 
@@ -111,14 +112,19 @@ def _check(sent: Any) -> Event | Refusal:
 
 
 def _publish(runtime: Runtime, account: Account, events: list[Event]) -> list[Published | Refusal]:
-    """Publish events in one commit, up to the first that is refused."""
+    """Publish events in one commit, up to the first that is refused, or until there is enough for one commit."""
 
     def unit(tx: Tx) -> list[Published | Refusal]:
         outcomes: list[Published | Refusal] = []
         earlier: Earlier = {}
+        deliveries = 0
         for event in events:
-            outcomes.append(publish.publish_event(tx, account, event, _ORIGIN, earlier))
-            if isinstance(outcomes[-1], Refusal):
+            outcome = publish.publish_event(tx, account, event, _ORIGIN, earlier)
+            outcomes.append(outcome)
+            if isinstance(outcome, Refusal):
+                break
+            deliveries += outcome.created_count
+            if deliveries >= publish.MAX_NEW_DELIVERIES:
                 break
         return outcomes
 
@@ -141,9 +147,43 @@ class Line(NamedTuple):
     event: Event | Refusal
 
 
-def _lines(stream: Iterable[bytes]) -> Iterator[Line]:
+Outcome = tuple[Line, Published | Refusal]
+
+
+def _standard_input() -> int:
+    """Return the file descriptor of standard input."""
+    if sys.stdin is None:
+        raise BadSetting("standard input is closed; write the events there, one per line, or use --type and --data")
+    return sys.stdin.fileno()
+
+
+def _read_lines(file: int) -> Iterator[bytes | None]:
+    """Yield the lines of a file, and None whenever there is nothing more to read for now."""
+    begun: list[bytes] = []
+    while True:
+        if not select.select([file], [], [], 0)[0]:
+            yield None
+            select.select([file], [], [])
+        data = os.read(file, _READ)
+        if not data:
+            break
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            yield b"".join((*begun, end, b"\n"))
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
+
+
+def _lines(texts: Iterator[bytes | None]) -> Iterator[Line | None]:
     """Parse lines up to the first invalid one."""
-    for number, text in enumerate(stream, 1):
+    number = 0
+    for text in texts:
+        if text is None:
+            yield None
+            continue
+        number += 1
         if not text.strip():
             continue
         parsed = read_json(text)
@@ -153,17 +193,41 @@ def _lines(stream: Iterable[bytes]) -> Iterator[Line]:
             return
 
 
-def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json: bool) -> None:
+def _chunks(lines: Iterator[Line | None]) -> Iterator[list[Line]]:
+    """Yield lines that may share a commit. No line waits for one that cannot be read yet."""
+    chunk: list[Line] = []
+    size = 0
+    for line in lines:
+        if chunk and (line is None or len(chunk) == CHUNK or size + line.size > publish.MAX_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        if line is not None:
+            chunk.append(line)
+            size += line.size
+    if chunk:
+        yield chunk
+
+
+def _commits(runtime: Runtime, account: Account, chunks: Iterator[list[Line]]) -> Iterator[list[Outcome]]:
+    """Publish lines, and yield what each commit did with its lines. It can be less than a chunk."""
+    for chunk in chunks:
+        start = 0
+        while start < len(chunk):
+            rest = chunk[start:]
+            outcomes = _publish(runtime, account, [line.event for line in rest if isinstance(line.event, Event)])
+            if isinstance(rest[-1].event, Refusal) and len(outcomes) == len(rest) - 1:
+                outcomes.append(rest[-1].event)
+            yield list(zip(rest, outcomes, strict=False))
+            start += len(outcomes)
+
+
+def _publish_lines(runtime: Runtime, account: Account, file: int, as_json: bool) -> None:
     published = again = deliveries = 0
     problem, advice, code = "", "Send all lines again", 0
     try:
-        with _progress(stream) as advance:
-            lines = _lines(stream)
-            while chunk := list(islice(lines, CHUNK)):
-                outcomes = _publish(runtime, account, [line.event for line in chunk if isinstance(line.event, Event)])
-                if isinstance(chunk[-1].event, Refusal) and len(outcomes) == len(chunk) - 1:
-                    outcomes.append(chunk[-1].event)
-                for line, outcome in zip(chunk, outcomes, strict=False):
+        with _progress(file) as advance:
+            for commit in _commits(runtime, account, _chunks(_lines(_read_lines(file)))):
+                for line, outcome in commit:
                     if isinstance(outcome, Refusal):
                         code = BadSetting.exit_code if outcome is line.event else Refused.exit_code
                         problem = f"line {line.number}: {outcome.detail.replace('the body', 'it', 1)}"
@@ -171,10 +235,10 @@ def _publish_lines(runtime: Runtime, account: Account, stream: BinaryIO, as_json
                         break
                     published += 1
                     again += outcome.again
-                    deliveries += 0 if outcome.again else len(outcome.deliveries)
+                    deliveries += outcome.created_count
                     if as_json:
                         click.echo(msgspec.json.encode(render(outcome)))
-                advance(chunk)
+                advance([line for line, _ in commit])
                 if problem:
                     break
     except GatepostError as error:
@@ -197,9 +261,9 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 @contextmanager
-def _progress(stream: BinaryIO) -> Iterator[Callable[[list[Line]], None]]:
+def _progress(file: int) -> Iterator[Callable[[list[Line]], None]]:
     """Show progress by the bytes of a file, or by events if the input is a pipe of unknown length."""
-    about = os.fstat(stream.fileno())
+    about = os.fstat(file)
     by_size = stat.S_ISREG(about.st_mode)
     with show.progress("bytes" if by_size else "events", about.st_size if by_size else None) as advance:
         yield lambda chunk: advance(sum(line.size for line in chunk) if by_size else len(chunk))

@@ -10,15 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gatepost.cli import event as event_cli
 from gatepost.core import clock, ids
+from gatepost.core.errors import Refusal
 from gatepost.ledger import entries
 from gatepost.ledger.entries import Entry, Origin
 from gatepost.ledger.record import append_entry
 from gatepost.run.app import Runtime
 from gatepost.store.transaction import Tx
+from gatepost.webhooks import publish
+from gatepost.webhooks.publish import Published
 from tests.flows.shop import Shop, lines, opening, platform, refusal
 from tests.service import Service
 from tests.waiting import LIMIT
@@ -142,6 +147,79 @@ def test_an_interruption_is_not_blamed_on_a_line(sqlite_shop: Shop, monkeypatch:
     assert ended.returncode == 1
     assert ended.stderr.startswith("gatepost: interrupted; before that, 0 events published")
     assert "Correct" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("limits", "commits"),
+    [
+        ({"MAX_NEW_DELIVERIES": 3}, [3, 3, 3, 1]),
+        ({"MAX_BYTES": 1000}, [2, 2, 2, 2, 2]),
+        ({"MAX_BYTES": 100}, [1] * 10),
+        ({"MAX_NEW_DELIVERIES": 1, "MAX_BYTES": 1000}, [1] * 10),
+    ],
+)
+@pytest.mark.parametrize("bad", ["", "{\n", lines(2, data="other")], ids=["all good", "invalid line", "conflict"])
+def test_a_commit_takes_no_more_than_enough(
+    sqlite_shop: Shop, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], commits: list[int], bad: str
+) -> None:
+    """The command continues with the other lines, and reports exactly what it has published."""
+    sizes: list[int] = []
+
+    def counted(*arguments: Any) -> list[Published | Refusal]:
+        outcomes = _publish(*arguments)
+        sizes.append(sum(isinstance(outcome, Published) for outcome in outcomes))
+        return outcomes
+
+    _publish = event_cli._publish
+    monkeypatch.setattr(event_cli, "_publish", counted)
+    for name, limit in limits.items():
+        monkeypatch.setattr(publish, name, limit)
+    large = "".join(lines(number, data={"number": number, "x": "x" * 400}) for number in range(10))
+    ended = sqlite_shop.cli("event", "publish", stdin=large + bad, check=False)
+    assert [size for size in sizes if size] == commits
+    if bad:
+        assert "line 11: " in ended.stderr
+        assert "before that, 10 events published (0 were already published), 10 deliveries created." in ended.stderr
+    else:
+        assert ended.stdout == "10 events published (0 were already published), 10 deliveries created\n"
+    assert [each["number"] for each in platform(sqlite_shop)] == list(range(10))
+
+
+def test_long_lines_and_a_last_line_without_an_end(sqlite_shop: Shop) -> None:
+    texts = ["a" * 200_000, "b", "c" * 70_000, "d"]
+    stdin = "".join(json.dumps({"type": "invoice.paid", "data": text}) + "\n" for text in texts)
+    output = sqlite_shop.cli("event", "publish", stdin=stdin.rstrip("\n")).stdout
+    assert output.startswith("4 events published")
+    assert platform(sqlite_shop) == texts
+
+
+def test_lines_of_a_pipe_are_published_when_they_arrive(sqlite_shop: Shop) -> None:
+    shop = sqlite_shop
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gatepost", "event", "publish", "--account", shop.name, "--json"],
+        env=shop.gatepost.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdin is not None
+        for number in range(3):
+            print(lines(2 * number, 2 * number + 1), end="", file=process.stdin, flush=True)
+            assert [json.loads(next_line(process))["data"] for _ in range(2)] == [2 * number, 2 * number + 1]
+        rest, errors = process.communicate(timeout=LIMIT)
+        assert (process.returncode, rest, errors) == (0, "", "")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_closed_standard_input(sqlite_shop: Shop) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$0" "$@" <&-', sys.executable, "-m", "gatepost", "event", "publish", "--account",
+         sqlite_shop.name],
+        env=sqlite_shop.gatepost.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("gatepost: standard input is closed")
+    assert ended.stderr.count("\n") == 1
 
 
 # --- following
