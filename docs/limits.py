@@ -163,6 +163,7 @@ LIMITS: dict[str, list[Row]] = {
     ],
     "webhooks": [
         ("`data` of an event", _size(entries.MAX_DATA), _LARGE),
+        ("message from NATS or Kafka, and `data` in the outbox, as it is written", _size(publish.MAX_BODY), _REFUSED),
         ("name of an event type", f"{publishable._LONGEST_TYPE} characters", _WRONG),
         ("event ID of a publisher", f"{publishable._LONGEST_ID} characters", _WRONG),
         ("URL of an endpoint", f"{address_guard.MAX_URL} characters", _WRONG),

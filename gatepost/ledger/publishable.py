@@ -11,7 +11,7 @@ from gatepost.ledger.entries import MAX_DATA, PLATFORM_TYPE, RESERVED
 _encode = msgspec.json.Encoder().encode
 _LONGEST_TYPE = 128
 _LONGEST_ID = 256
-TOO_LARGE = Refusal("request_too_large", f"data: at most {MAX_DATA} bytes as JSON", "/data")
+_TOO_LARGE = Refusal("request_too_large", f"data: at most {MAX_DATA} bytes as JSON", "/data")
 
 
 class Event(NamedTuple):
@@ -45,7 +45,7 @@ def event(type_: Any, data: Any, given_id: Any = None, *, source: str = "", subj
     except (TypeError, ValueError, OverflowError, RecursionError):
         return _bad("data", "must be JSON with numbers of at most 64 bits")
     if len(text.encode()) > MAX_DATA:
-        return TOO_LARGE
+        return _TOO_LARGE
     name = hashlib.sha256(f"{source}\0{given_id}".encode()).digest() if given_id is not None else b""
     return Event(type_, text, subject, name)
 

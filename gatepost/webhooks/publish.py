@@ -18,13 +18,14 @@ from gatepost.webhooks import delivery_rows
 
 _OUTBOX = Origin("outbox")
 _MAX_DELIVERIES = 1000  # in the response for an event that was published before
-MAX_BODY = 2 * MAX_DATA  # of an event as it was sent: data may contain escapes and spaces that are not kept
+MAX_BODY = 3 * MAX_DATA  # of an event as it was sent: \u escapes take up to three times as much as the characters
 MAX_BYTES = 256 * 1024  # of events in one commit, unless a single event has more
 MAX_NEW_DELIVERIES = 500  # in one commit, unless a single event creates more
 MAX_BATCH_DELIVERIES = 10_000  # of several events that are published together
 MAX_TRIES = 5  # for a row of the outbox or a message that cannot be published because of an internal error
 INTERNAL_ERROR = Refusal("server_error", f"internal error in each of {MAX_TRIES} tries; see the log")
 SLICE = 100  # rows of the outbox in one commit
+_TOO_LARGE_AS_SENT = Refusal("request_too_large", f"data: at most {MAX_BODY} bytes as it was written")
 _NO_LONGER_IN_LEDGER = Refusal("conflict", "id: the event of this id is no longer in the ledger", "/id")
 _TOO_MANY_DELIVERIES = Refusal(
     "request_too_large", f"the events up to this one create more than {MAX_BATCH_DELIVERIES} deliveries; send fewer"
@@ -181,7 +182,7 @@ def _publish_row(tx: Tx, row: OutboxRow, earlier: Earlier) -> Published | Refusa
     if account is None:
         return Refusal("not_found", f"there is no account {row.account[:64]}")
     if row.data is None:
-        return publishable.TOO_LARGE
+        return _TOO_LARGE_AS_SENT
     parsed = read_json(row.data)
     if isinstance(parsed, Refusal):
         return Refusal(parsed.code, f"data: {parsed.detail}")

@@ -358,7 +358,19 @@ def test_data_beyond_the_limit_is_refused(store: Store, account: str, backend: P
     database.commit()
     move_all(store)
     assert [each["data"] for each in recorded(store, account)] == ["after"]
-    assert [row[3] for row in waiting(backend)] == [f"data: at most {MAX_DATA} bytes as JSON"]
+    assert [row[3] for row in waiting(backend)] == [f"data: at most {MAX_BODY} bytes as it was written"]
+
+
+@pytest.mark.parametrize("character", ["я", "😀"])
+def test_data_within_the_limit_may_be_written_with_escapes(
+    store: Store, account: str, database: Database, character: str
+) -> None:
+    """As `json.dumps` writes it. Spaces and escapes do not count, because they are not kept."""
+    text = character * ((MAX_DATA - 2) // len(character.encode()))
+    insert_text(database, json.dumps(text))
+    database.commit()
+    assert move(store) == OutboxSlice(1, [])
+    assert [each["data"] for each in recorded(store, account)] == [text]
 
 
 def test_long_texts_of_a_row_are_not_read_whole(

@@ -10,6 +10,7 @@ from gatepost.ingest import cloudevents, kafka_message
 from gatepost.ingest.kafka_message import Headers
 from gatepost.ingest.message import Message, Position
 from gatepost.ledger import publishable
+from gatepost.ledger.publishable import Event
 from gatepost.webhooks.publish import MAX_BODY
 
 POSITION = Position("kafka", "events:3", 7, 1_794_700_800_000, {"topic": "events", "partition": 3, "offset": 7})
@@ -35,6 +36,16 @@ def test_plain_json() -> None:
     own = publishable.event("invoice.paid", {"invoice": 17}, "7 1794700800000", source="kafka:events:3")
     assert read(PLAIN) == read(PLAIN, [("any", b"\xff"), ("content-type", b"application/json")])
     assert read(PLAIN).event == own
+
+
+@pytest.mark.parametrize("headers", [[], STRUCTURED, binary()], ids=["plain", "structured", "binary"])
+def test_data_may_be_written_with_escapes(headers: Headers) -> None:
+    """As `json.dumps` writes it, with six bytes for a character of two."""
+    data = "я" * 130_000
+    value: Any = data if headers == binary() else (EVENT if headers else PLAIN) | {"account": "acme", "data": data}
+    event = read(json.dumps(value).encode(), headers).event
+    assert isinstance(event, Event)
+    assert event.data == f'"{data}"'
 
 
 def test_a_cloud_event_is_the_same_in_both_modes() -> None:
