@@ -17,7 +17,8 @@ SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'C
   count(*) FILTER (WHERE NOT pg_has_role(c.relowner, 'USAGE')),
   count(*) FILTER (WHERE NOT writable), min(quote_ident(pg_get_userbyid(c.relowner))) FILTER (WHERE NOT writable),
   string_agg(quote_ident(name), ', ' ORDER BY name) FILTER (WHERE NOT writable AND pg_has_role(c.relowner, 'USAGE'))
-FROM unnest(%s::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(quote_ident(current_schema()) || '.' || name), LATERAL (
+FROM unnest(%s::text[]) AS name
+  JOIN pg_class c ON c.oid = to_regclass(quote_ident(current_schema()) || '.' || name), LATERAL (
   SELECT has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
     AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') AS writable
 ) may
