@@ -43,10 +43,17 @@ class Cluster:
 
     def ends(self, topic: str) -> dict[int, int]:
         """The offset after the last message of each partition."""
+        return {number: end for number, (_, end) in self._watermarks(topic).items()}
+
+    def beginnings(self, topic: str) -> dict[int, int]:
+        """The offset of the first message of each partition."""
+        return {number: beginning for number, (beginning, _) in self._watermarks(topic).items()}
+
+    def _watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
         with self._consumer(topic) as consumer:
             partitions = consumer.list_topics(topic, timeout=LIMIT).topics[topic].partitions
             return {
-                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=LIMIT)[1]
+                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=LIMIT)
                 for number in partitions
             }
 

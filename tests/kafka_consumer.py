@@ -83,5 +83,5 @@ def set_offset(opened: Runtime, topic: str, expected: int | None, following: int
 
 def wait_until_read(opened: Runtime, cluster: Cluster, topic: str) -> None:
     """Wait until the store has the end of each partition."""
-    ends = {number: end for number, end in cluster.ends(topic).items() if end}
+    ends = cluster.ends(topic)
     wait_until(lambda: offsets(opened, topic) == ends, "every message to be read")

@@ -203,6 +203,9 @@ class Reader:
     def _position(self, consumer: Consumer, partitions: Sequence[Partition]) -> None:
         """Read each partition from its offset in the store, or from its beginning."""
         offsets = self._offsets()
+        if beginnings := self._beginnings(consumer, [each for each in partitions if each not in offsets]):
+            self._store_beginnings(beginnings)
+            offsets = self._offsets()  # another consumer may have been first
         self._next = {partition: offsets.get(partition) for partition in partitions}
         consumer.assign(
             [
@@ -214,6 +217,26 @@ class Reader:
         with contextlib.suppress(KafkaException):  # the group is rebalanced again
             if stored:  # a process that crashed may not have passed them on
                 consumer.commit(offsets=stored, asynchronous=True)
+
+    def _beginnings(self, consumer: Consumer, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """The first offset of each partition, without those that Kafka does not report in time."""
+        found: dict[Partition, int] = {}
+        for partition in partitions:
+            try:
+                found[partition], _ = consumer.get_watermark_offsets(TopicPartition(*partition), REQUEST_TIMEOUT)
+            except KafkaException as error:  # no more requests: each may take as long, and the group does not wait
+                self._warn("cannot read where partitions begin", _text(error))
+                break
+        return found
+
+    def _store_beginnings(self, beginnings: dict[Partition, int]) -> None:
+        """Store where reading begins, so that messages which Kafka deletes before the first one is read are missed."""
+
+        def unit(tx: Tx) -> None:
+            for partition, offset in sorted(beginnings.items()):
+                kafka_offsets.begin(tx, self._topics.group, partition, offset)
+
+        self._store.run_now(unit)
 
     def _on_error(self, error: KafkaError) -> None:
         """The client reconnects by itself. It reports each connection, and then that none is left."""

@@ -251,7 +251,7 @@ def test_the_offsets_in_kafka_decide_nothing(opened: Runtime, cluster: MockClust
     with consuming(opened, cluster.servers, topic):
         wait_until_read(opened, cluster, topic)
     assert numbers(opened) == list(range(5))
-    assert cluster.committed(topic) == {0: 5}
+    assert cluster.committed(topic) == {0: 5, 1: 0, 2: 0, 3: 0}
 
 
 def test_a_topic_that_was_created_again(opened: Runtime, cluster: MockCluster, topic: str) -> None:
@@ -263,6 +263,35 @@ def test_a_topic_that_was_created_again(opened: Runtime, cluster: MockCluster, t
     [missing] = refusals(opened, topic)
     assert (missing["error"], missing["partition"], missing["offset"]) == ("not_found", 0, 1000)
     assert missing["error_description"].endswith("it ends before the offset 1000; reading continues at 0")
+
+
+def test_messages_that_kafka_deleted_before_any_was_read(
+    opened: Runtime, cluster: MockCluster, topic: str, config: str
+) -> None:
+    """The cluster keeps 5 MB of a partition. Partitions that were assigned while they were empty have a position."""
+    with consuming(opened, cluster.servers, topic, config=config):
+        wait_until_read(opened, cluster, topic)
+    assert offsets(opened, topic) == {0: 0, 1: 0, 2: 0, 3: 0}
+    cluster.publish(topic, *map(event, range(10)), *[b"x" * 450_000] * 12, partition=0)
+    beginning = cluster.beginnings(topic)[0]
+    assert beginning > 0
+    with consuming(opened, cluster.servers, topic, config=config):
+        wait_until_read(opened, cluster, topic)
+    missing = refusals(opened, topic)[0]
+    assert (missing["error"], missing["partition"], missing["offset"]) == ("not_found", 0, 0)
+    assert f"deleted the messages from offset 0 to {beginning - 1} before" in missing["error_description"]
+
+
+def test_a_partition_whose_beginning_is_unknown_is_read(
+    opened: Runtime, cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    """Kafka does not report it in time, for example because the partition has no leader."""
+    monkeypatch.setattr(bus, "REQUEST_TIMEOUT", 0.0)
+    cluster.publish(topic, *map(event, range(3)), partition=0)
+    with consuming(opened, cluster.servers, topic):
+        wait_until(lambda: numbers(opened) == [0, 1, 2], "the events")
+    assert offsets(opened, topic) == {0: 3}
+    assert [each.partition(":")[0] for each in warnings] == ["cannot read where partitions begin"]
 
 
 # --- what cannot be published
