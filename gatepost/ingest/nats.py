@@ -63,6 +63,7 @@ class _Reader:
         self._stream = stream
         self._stopping = stopping
         self._arrived: asyncio.Queue[Msg | None] = asyncio.Queue()  # None wakes the reader to check whether to stop
+        self._reported: Exception | None = None  # the last error that NATS reported on this connection
         self._is_reading = False
         self._failures = 0
         self._logged: set[str] = set()  # warnings of the current outage
@@ -71,18 +72,24 @@ class _Reader:
     async def run(self) -> None:
         while not self._stopping.is_set():
             warning = "cannot read from NATS"
+            self._reported = None
             try:
-                async with connect(self._url, self._wake) as connection:
+                async with connect(self._url, self._report) as connection:
                     warning = "the NATS stream cannot be read"
                     await prepare_consumer(connection, self._stream)
                     warning = "cannot read from NATS"
                     await self._read(connection)
             except OUTAGES as error:
-                self._warn(warning, getattr(error, "description", None) or str(error) or "no response in time")
+                self._warn(warning, _text(self._reported or error))
             except Exception:  # noqa: BLE001 (NATS redelivers what was not acknowledged)
                 log.exception("reading from NATS failed", stream=self._stream)
             self._is_reading = False
             await self._pause()
+
+    def _report(self, error: Exception | None) -> None:
+        """NATS refused something, such as a subject without permission, or the connection ended."""
+        self._reported = error or self._reported
+        self._wake()
 
     def _wake(self) -> None:
         self._arrived.put_nowait(None)
@@ -116,6 +123,8 @@ class _Reader:
         waking.add_done_callback(lambda _: self._wake())
         try:
             while not self._stopping.is_set() and not connection.is_closed:
+                if self._reported is not None:  # without an acknowledgement or a request, reading would stop silently
+                    raise nats.errors.Error(str(self._reported))
                 if expected <= 0:
                     await connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{CONSUMER}", request, inbox)
                     expected = BATCH
@@ -239,6 +248,10 @@ async def _return(messages: list[Msg]) -> None:
     for message in messages:
         if message.reply:
             await message.nak()
+
+
+def _text(error: Exception) -> str:
+    return getattr(error, "description", None) or str(error) or "no response in time"
 
 
 def _check(status: Msg) -> None:

@@ -49,15 +49,21 @@ class _Client(Client):
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, closed: Callable[[], None]) -> AsyncIterator[Client]:
-    """A connection that does not reconnect by itself. `closed` is called when it ends."""
+async def connect(url: str, report: Callable[[Exception | None], None]) -> AsyncIterator[Client]:
+    """A connection that does not reconnect by itself.
+
+    `report` is called with an error that does not end the connection, such as a permission that is missing, and with
+    None when the connection ends.
+    """
     reasons: list[Exception] = []
 
     async def failed(error: Exception) -> None:
         reasons[:] = [error]
+        if connection.is_connected:
+            report(error)
 
     async def ended() -> None:
-        closed()
+        report(None)
 
     user, password, token = credentials(url)
     connection = _Client(secure="tls://" in url)
@@ -100,3 +106,14 @@ async def prepare_consumer(connection: Client, stream: str) -> None:
         config = (await streams.add_consumer(stream, wanted)).config
     if config.deliver_subject or config.ack_policy != api.AckPolicy.EXPLICIT:
         raise nats.errors.Error(f"the consumer {CONSUMER} must be a pull consumer with explicit acknowledgement")
+    await _try_to_acknowledge(connection, stream)
+
+
+async def _try_to_acknowledge(connection: Client, stream: str) -> None:
+    """Acknowledge no message, so that NATS reports a missing permission before a message is read.
+
+    There is no message 0, and "+WPI" would only extend the time until it is redelivered. NATS checks the subject in
+    either case, and reports an error before it responds to the flush.
+    """
+    await connection.publish(f"$JS.ACK.{stream}.{CONSUMER}.1.0.0.0.0", b"+WPI")
+    await connection.flush()

@@ -77,6 +77,16 @@ def stream(server: Server, request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The warnings in the log of this process."""
+    found: list[str] = []
+    monkeypatch.setattr(
+        logging.log, "warning", lambda what, **more: found.append(f"{what}: {more['error']}"), raising=False
+    )
+    return found
+
+
 @contextmanager
 def consuming(opened: Runtime, url: str, stream: str) -> Iterator[None]:
     """Reads in a thread, which must end when `stop` is set."""
@@ -469,13 +479,7 @@ def test_it_ends_while_nats_is_away(opened: Runtime) -> None:
         pass
 
 
-def test_a_consumer_that_cannot_be_used(
-    opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reported: list[str] = []
-    monkeypatch.setattr(
-        logging.log, "warning", lambda what, **more: reported.append(f"{what}: {more['error']}"), raising=False
-    )
+def test_a_consumer_that_cannot_be_used(opened: Runtime, server: Server, stream: str, reported: list[str]) -> None:
     wrong = api.ConsumerConfig(name=CONSUMER, durable_name=CONSUMER, ack_policy=api.AckPolicy.NONE)
     server.talk(lambda streams: streams.add_consumer(stream, wrong))
     with consuming(opened, server.url, stream):
@@ -483,12 +487,47 @@ def test_a_consumer_that_cannot_be_used(
     assert reported[0].endswith("must be a pull consumer with explicit acknowledgement")
 
 
+NEEDED = ["$JS.API.CONSUMER.INFO.s.gatepost", "$JS.API.CONSUMER.MSG.NEXT.s.gatepost", "$JS.ACK.s.gatepost.>"]
+
+
+@pytest.mark.parametrize("missing", NEEDED)
+def test_a_missing_permission_is_reported_once(
+    opened: Runtime, tmp_path: Path, reported: list[str], missing: str
+) -> None:
+    """Nothing is published without the permission to acknowledge it. Reading begins when the permission is added."""
+    file = tmp_path / "nats.conf"
+
+    def configure(subjects: list[str]) -> None:
+        allowed = f"{{ publish: {json.dumps(subjects)}, subscribe: ['_INBOX.>'] }}"
+        users = f"{{ user: gatepost, password: x, permissions: {allowed} }}, {{ user: admin, password: y }}"
+        file.write_text(f"authorization {{ users = [ {users} ] }}")
+
+    configure([subject for subject in NEEDED if subject != missing])
+    with server_of.running("-c", str(file)) as server:
+        admin = f"nats://admin:y@127.0.0.1:{server.port}"
+        server.talk(lambda streams: streams.add_stream(api.StreamConfig(name="s", subjects=["s.>"])), url=admin)
+        soon = api.ConsumerConfig(name=CONSUMER, durable_name=CONSUMER, ack_wait=1.0)
+        server.talk(lambda streams: streams.add_consumer("s", soon), url=admin)
+        server.talk(lambda streams: streams.publish("s.test", json.dumps(event(1)).encode()), url=admin)
+        with consuming(opened, f"nats://gatepost:x@127.0.0.1:{server.port}", "s"):
+            wait_until(lambda: bool(reported), "a warning")
+            assert numbers(opened) == []
+            assert "permissions violation for publish" in reported[0]
+            assert missing.removesuffix(">").lower() in reported[0]
+            server.stop()
+            configure(NEEDED)
+            server.start()
+            wait_for_answers(server, "s", admin)
+    assert numbers(opened) == [1]
+    assert len([each for each in reported if "permissions violation" in each]) == 1
+
+
 def test_user_and_password(opened: Runtime) -> None:
     with server_of.running("--user", "pat", "--pass", "p@ss/word") as server:
         url = f"nats://pat:p%40ss%2Fword@127.0.0.1:{server.port}"
 
         async def connect(password: str) -> None:
-            async with nats_connection.connect(url.replace("p%40ss", password), lambda: None):
+            async with nats_connection.connect(url.replace("p%40ss", password), lambda _: None):
                 pass
 
         asyncio.run(connect("p%40ss"))
@@ -504,7 +543,7 @@ def test_credentials() -> None:
 
 def test_tls_is_asked_for(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def connect(url: str) -> None:
-        async with nats_connection.connect(url, lambda: None):
+        async with nats_connection.connect(url, lambda _: None):
             pass
 
     with pytest.raises(nats.errors.SecureConnRequiredError):
