@@ -23,7 +23,18 @@ from gatepost.core.errors import BadSetting, GatepostError, Refusal, Unavailable
 from gatepost.core.logging import log
 from gatepost.ingest import kafka_message, kafka_offsets
 from gatepost.ingest.kafka_offsets import Partition
-from gatepost.ingest.message import Message, Position, Unit, parts, publish_some, record_refusal, refuse_all
+from gatepost.ingest.message import (
+    Message,
+    Outcome,
+    Position,
+    Unit,
+    Unreachable,
+    is_reachable,
+    parts,
+    publish_some,
+    record_refusal,
+    refuse_all,
+)
 from gatepost.settings import KafkaTopics
 from gatepost.store.interface import Store
 from gatepost.store.transaction import Tx
@@ -146,6 +157,7 @@ class Reader:
         self._config = config
         self._trace = trace
         self._next: dict[Partition, int | None] = {}  # the offsets of the partitions that are assigned to this process
+        self._waiting: dict[Partition, str] = {}  # those of them that wait for the database node of an account
         self._failures = 0
         self._error = ""  # the last one of a connection
         self._logged: set[str] = set()  # warnings of the current outage
@@ -170,11 +182,13 @@ class Reader:
                 self._topics.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
             )
             while not self.stopping.is_set():
+                self._resume(consumer)
                 first = consumer.poll(POLL)
                 if first is not None:
                     self._handle(consumer, [first, *consumer.consume(BATCH - 1, timeout=0)])
         finally:
             self._next.clear()
+            self._waiting.clear()
             consumer.close()
 
     def _warn(self, warning: str, error: str) -> None:
@@ -192,6 +206,7 @@ class Reader:
         return self._store.read_now(lambda tx: kafka_offsets.load(tx, self._topics.group))
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        self._waiting.clear()
         self._position(consumer, [Partition(each.topic, each.partition) for each in assigned])
         log.info("reading events from Kafka", group=self._topics.group, partitions=len(assigned))
         self._logged.clear()
@@ -199,6 +214,7 @@ class Reader:
     def _on_revoke(self, _consumer: Consumer, revoked: list[TopicPartition]) -> None:
         for each in revoked:
             self._next.pop(Partition(each.topic, each.partition), None)
+            self._waiting.pop(Partition(each.topic, each.partition), None)
 
     def _position(self, consumer: Consumer, partitions: Sequence[Partition]) -> None:
         """Read each partition from its offset in the store, or from its beginning."""
@@ -213,6 +229,8 @@ class Reader:
                 for partition, offset in self._next.items()
             ]
         )
+        consumer.resume([TopicPartition(*each) for each in self._next if each not in self._waiting])
+        consumer.pause([TopicPartition(*each) for each in self._waiting])
         stored = [TopicPartition(*each, offset) for each, offset in self._next.items() if offset is not None]
         with contextlib.suppress(KafkaException):  # the group is rebalanced again
             if stored:  # a process that crashed may not have passed them on
@@ -238,6 +256,24 @@ class Reader:
 
         self._store.run_now(unit)
 
+    def _wait(self, consumer: Consumer, partition: Partition, account: str) -> None:
+        """Read no further in a partition until the database node of an account is up again."""
+        if partition not in self._waiting:
+            self._waiting[partition] = account
+            consumer.pause([TopicPartition(*partition)])
+            details = {"topic": partition.topic, "partition": partition.number, "account": account}
+            log.warning("a partition of Kafka waits for a database node", **details)
+
+    def _resume(self, consumer: Consumer) -> None:
+        """Read on from the stored offsets in partitions whose database node is up again."""
+        accounts = set(self._waiting.values())
+        if not accounts:
+            return
+        reachable = self._store.read_now(lambda tx: {each for each in accounts if is_reachable(tx, each)})
+        if reachable:
+            self._waiting = {each: account for each, account in self._waiting.items() if account not in reachable}
+            self._position(consumer, list(self._next))
+
     def _on_error(self, error: KafkaError) -> None:
         """The client reconnects by itself. It reports each connection, and then that none is left."""
         if error.code() == _NO_BROKER:
@@ -255,6 +291,8 @@ class Reader:
         deleted: list[Partition] = []
         for record in records:
             error, partition, offset = record.error(), _partition(record), record.offset() or 0
+            if partition in self._waiting:
+                continue
             if error is None:
                 if partition in following and offset >= (following[partition] or 0):
                     received.append(record)
@@ -277,11 +315,15 @@ class Reader:
             self._position(consumer, list(self._next))
 
     def _publish(self, consumer: Consumer, batch: list[Received]) -> None:
+        batch = self._without_waiting(batch)
         while batch and not self.stopping.is_set():
             done = self._settle(consumer, batch, publish_some)
-            batch = batch[done:]
+            batch = self._without_waiting(batch[done:])
             while not done and batch and self._settle_alone(consumer, batch[0]):
-                batch = batch[1:]
+                batch = self._without_waiting(batch[1:])
+
+    def _without_waiting(self, batch: list[Received]) -> list[Received]:
+        return [received for received in batch if received.partition not in self._waiting]
 
     def _settle_alone(self, consumer: Consumer, received: Received) -> bool:
         """Publish one message, or refuse it after MAX_TRIES internal errors. False if the process stops before that."""
@@ -297,9 +339,13 @@ class Reader:
         """Publish messages and advance the offsets in one commit. Returns the number of messages, 0 after an error."""
         expected = dict(self._next)  # the unit may run on after this thread stopped waiting, when other offsets apply
 
-        def unit(tx: Tx) -> tuple[list[Refusal | Published], dict[Partition, int]]:
+        def unit(tx: Tx) -> tuple[list[Outcome], dict[Partition, int]]:
             outcomes = work(tx, [received.message for received in batch])
-            following = {received.partition: received.offset + 1 for received in batch[: len(outcomes)]}
+            following = {
+                received.partition: received.offset + 1
+                for received, outcome in zip(batch, outcomes, strict=False)
+                if not isinstance(outcome, Unreachable)
+            }
             for partition, offset in sorted(following.items()):
                 self._advance(tx, partition, expected[partition], offset)
             return outcomes, following
@@ -317,7 +363,10 @@ class Reader:
         with contextlib.suppress(KafkaException):  # the partition was revoked
             consumer.store_offsets(offsets=[TopicPartition(*each, offset) for each, offset in following.items()])
         for received, outcome in zip(batch, outcomes, strict=False):
-            self._report(received, outcome)
+            if isinstance(outcome, Unreachable):
+                self._wait(consumer, received.partition, outcome.account)
+            else:
+                self._report(received, outcome)
         return len(outcomes)
 
     def _advance(self, tx: Tx, partition: Partition, expected: int | None, following: int) -> None:
@@ -344,11 +393,16 @@ class Reader:
         )
         refusal = Refusal("not_found", f"{problem}; reading continues at {low}")
 
-        def unit(tx: Tx) -> None:
-            self._advance(tx, partition, expected, low)
-            record_refusal(tx, _place(partition, expected, tx.now), refusal)
+        def unit(tx: Tx) -> Refusal | Unreachable:
+            outcome = record_refusal(tx, _place(partition, expected, tx.now), refusal)
+            if isinstance(outcome, Refusal):
+                self._advance(tx, partition, expected, low)
+            return outcome
 
-        self._store.run_now(unit)
+        outcome = self._store.run_now(unit)
+        if isinstance(outcome, Unreachable):
+            self._wait(consumer, partition, outcome.account)
+            return
         log.error("messages are missing", topic=partition.topic, partition=partition.number, error=problem)
 
 
@@ -359,7 +413,7 @@ def _partition(record: Record) -> Partition:
 def _place(partition: Partition, offset: int, stored_at: int) -> Position:
     topic, number = partition
     details = {"topic": topic, "partition": number, "offset": offset}
-    return Position("kafka", f"{topic}:{number}", offset, stored_at, details)
+    return Position("kafka", f"{topic}:{number}", offset, stored_at, details, in_order=True)
 
 
 # If the name of a header is not UTF-8, the client returns a list and sets an exception. Python turns that into a

@@ -30,6 +30,7 @@ class Position(NamedTuple):
     number: int  # the sequence number or the offset
     stored_at: int
     details: dict[str, Any]  # how refusals name the position
+    in_order: bool = False  # if a message has to wait, those after it in its place wait too
 
 
 class Message(NamedTuple):
@@ -40,7 +41,14 @@ class Message(NamedTuple):
     event: Event | Refusal
 
 
-Unit = Callable[[Tx, list[Message]], list[Refusal | Published]]
+class Unreachable(NamedTuple):
+    """The message waits, because the database node of this account is down."""
+
+    account: str
+
+
+Outcome = Refusal | Published | Unreachable
+Unit = Callable[[Tx, list[Message]], list[Outcome]]
 
 
 def parts(messages: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -94,45 +102,58 @@ def _members(body: bytes) -> dict[str, Any] | Refusal:
 INVALID_ACCOUNT = Refusal("invalid_request", "account: must be the name or the id of an account", "/account")
 
 
-def publish_some(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
-    """Publish each message, or record why it is refused. Stops early when there is enough for one commit."""
-    outcomes: list[Refusal | Published] = []
+def publish_some(tx: Tx, messages: list[Message]) -> list[Outcome]:
+    """Publish each message, or record why it is refused. Stops early when there is enough for one commit.
+
+    Messages for accounts whose database node is down wait, and do not keep those for other accounts waiting.
+    """
+    outcomes: list[Outcome] = []
+    waiting: dict[str, Unreachable] = {}  # by place
     earlier: Earlier = {}
     deliveries = 0
     for message in messages:
-        outcome = _publish(tx, message, earlier)
+        outcome = waiting.get(message.position.place) or _publish(tx, message, earlier)
         if isinstance(outcome, Refusal):
-            record_refusal(tx, message.position, outcome)
-        else:
+            outcome = record_refusal(tx, message.position, outcome)
+        elif isinstance(outcome, Published):
             deliveries += outcome.created_count
+        if isinstance(outcome, Unreachable) and message.position.in_order:
+            waiting[message.position.place] = outcome
         outcomes.append(outcome)
         if deliveries >= MAX_NEW_DELIVERIES:
             break
     return outcomes
 
 
-def refuse_all(tx: Tx, messages: list[Message]) -> list[Refusal | Published]:
+def refuse_all(tx: Tx, messages: list[Message]) -> list[Outcome]:
     """Record that these messages are given up after MAX_TRIES internal errors."""
-    for message in messages:
-        record_refusal(tx, message.position, INTERNAL_ERROR)
-    return [INTERNAL_ERROR] * len(messages)
+    return [record_refusal(tx, message.position, INTERNAL_ERROR) for message in messages]
 
 
-def _publish(tx: Tx, message: Message, earlier: Earlier) -> Refusal | Published:
+def is_reachable(tx: Tx, account: str) -> bool:
+    """Whether the database node of an account is up. True unless the store is distributed."""
+    return tx.shards is None or tx.shards.is_reachable(ids.raw(account))
+
+
+def _publish(tx: Tx, message: Message, earlier: Earlier) -> Outcome:
     if isinstance(message.event, Refusal):
         return message.event
     account = lookup.find(tx, message.account)
     if account is None:
         return Refusal("not_found", f"account: the account {message.account[:64]} does not exist", "/account")
+    if not is_reachable(tx, account.id):
+        return Unreachable(account.id)
     return publish.publish_event(tx, account, message.event, Origin(message.position.bus), earlier)
 
 
-def record_refusal(tx: Tx, position: Position, refusal: Refusal) -> None:
+def record_refusal(tx: Tx, position: Position, refusal: Refusal) -> Refusal | Unreachable:
     """Record a refusal in the operator's ledger. The insert decides, so a redelivered message is recorded once."""
     operator, raw = lookup.named(tx, OPERATOR), ids.new_raw()
+    if not is_reachable(tx, operator.id):
+        return Unreachable(operator.id)
     name = hashlib.sha256(f"refused\0{position.place}\0{position.number}\0{position.stored_at}".encode()).digest()
     if not published_ids.add(tx, operator.id, name, raw, name):
-        return
+        return refusal
     data = {"error": refusal.code, "error_description": refusal.detail, **position.details}
     if refusal.pointer:
         data["member"] = refusal.pointer.lstrip("/")
@@ -149,3 +170,4 @@ def record_refusal(tx: Tx, position: Position, refusal: Refusal) -> None:
             raw_id=raw,
         ),
     )
+    return refusal

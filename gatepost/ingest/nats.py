@@ -7,6 +7,7 @@ published once. A message that cannot be published is recorded once in the opera
 import asyncio
 import contextlib
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import nats.errors
@@ -16,7 +17,16 @@ from nats.aio.msg import Msg
 from gatepost.core import clock
 from gatepost.core.errors import Refusal, Unavailable
 from gatepost.core.logging import log
-from gatepost.ingest.message import Message, Position, Unit, parts, publish_some, read, refuse_all
+from gatepost.ingest.message import (
+    Message,
+    Position,
+    Unit,
+    Unreachable,
+    parts,
+    publish_some,
+    read,
+    refuse_all,
+)
 from gatepost.ingest.nats_connection import CONSUMER, OUTAGES, connect, prepare_consumer
 from gatepost.store.interface import Store
 from gatepost.webhooks.publish import MAX_TRIES, Published
@@ -29,6 +39,7 @@ REQUEST_EXPIRES = 5.0  # seconds for which NATS keeps a request for messages
 SILENCE = REQUEST_EXPIRES + 5.0  # NATS responds to each request in time, if only to report that there are no messages
 STOP_TIMEOUT = 8.0  # seconds to finish the current work
 RETRY_PAUSES = (0.5, 1.0)  # seconds before the next try; the last one repeats
+NODE_PAUSES = (1.0, 2.0, 5.0, 10.0)  # the same while the database node of the account is down
 MAX_COUNTED = 100_000  # messages whose internal errors are counted: far more than NATS leaves unacknowledged
 
 _NO_MESSAGES = ("404", "408")  # statuses: there are no messages; none arrived before the request expired
@@ -174,7 +185,7 @@ class _Reader:
             outcomes = await self._store.run(lambda tx: unit(tx, messages))
         except Unavailable as error:
             self._warn("events from NATS wait for the store", str(error))
-            await _redeliver_later(batch)
+            await _redeliver_later(batch, RETRY_PAUSES)
             await self._pause()
             return len(batch)
         except Exception:  # noqa: BLE001 (an error in one message must not stop the others)
@@ -183,6 +194,9 @@ class _Reader:
         self._failures = 0
         self._logged.clear()
         for received, outcome in zip(batch, outcomes, strict=False):
+            if isinstance(outcome, Unreachable):
+                await _redeliver_later([received], NODE_PAUSES)
+                continue
             self._trace(received, outcome)
             self._errors.pop(_key(received.message), None)
             if isinstance(outcome, Published):
@@ -208,7 +222,7 @@ class _Reader:
         elif unit is not refuse_all and self._count_error(batch[0].message) >= MAX_TRIES:
             await self._settle(batch, refuse_all)
         else:
-            await _redeliver_later(batch)
+            await _redeliver_later(batch, RETRY_PAUSES)
         return len(batch)
 
     def _count_error(self, message: Message) -> int:
@@ -237,10 +251,10 @@ def _parse(raw: Msg) -> Message:
     return read(position, raw.data, (raw.headers or {}).get("Nats-Msg-Id"))
 
 
-async def _redeliver_later(batch: list[Received]) -> None:
+async def _redeliver_later(batch: list[Received], pauses: Sequence[float]) -> None:
     """Have messages redelivered, with a longer pause after each try."""
     for received in batch:
-        await received.raw.nak(delay=RETRY_PAUSES[min(received.raw.metadata.num_delivered, len(RETRY_PAUSES)) - 1])
+        await received.raw.nak(delay=pauses[min(received.raw.metadata.num_delivered, len(pauses)) - 1])
 
 
 async def _return(messages: list[Msg]) -> None:

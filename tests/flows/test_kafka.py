@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from gatepost import settings
+from gatepost import accounts, settings
 from gatepost.core import logging
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.ingest import kafka as bus
@@ -23,7 +23,7 @@ from gatepost.ledger.publishable import Event
 from gatepost.run.app import Runtime
 from gatepost.settings import KafkaTopics
 from gatepost.webhooks import publish
-from tests import kafka, service
+from tests import kafka, service, shards
 from tests.docs.pages import HOW_TO, first_column
 from tests.kafka import MockCluster
 from tests.kafka_consumer import (
@@ -167,7 +167,7 @@ def test_each_message_is_a_span(opened: Runtime, cluster: MockCluster, topic: st
 # Reads until it is killed by itself: after it published three times, either before or after the commit.
 CRASHING = """
 import asyncio, os, signal, sys
-from gatepost import settings
+from gatepost import accounts, settings
 from gatepost.ingest import kafka, kafka_offsets
 from gatepost.run import app
 
@@ -369,6 +369,46 @@ def test_a_commit_takes_no_more_than_enough(
 
 
 # --- outages
+
+
+@pytest.mark.parametrize("max_bytes", [1, publish.MAX_BYTES], ids=["each in a commit", "in one commit"])
+def test_a_database_node_is_down(
+    opened: Runtime, cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    """The partition waits at the first message for an account on that node. The others are read."""
+    monkeypatch.setattr(message, "MAX_BYTES", max_bytes)
+    down = shards.add_account_on_node_that_is_down(opened, monkeypatch)
+    cluster.publish(topic, event(0), event(1, "down"), event(2), event(3), partition=0)
+    cluster.publish(topic, event(10), event(11), partition=1)
+    with consuming(opened, cluster.servers, topic):
+        wait_until(lambda: offsets(opened, topic) == {0: 1, 1: 2, 2: 0, 3: 0}, "what does not wait")
+        cluster.publish(topic, event(4), partition=0)
+        cluster.publish(topic, event(12), partition=1)
+        wait_until(lambda: offsets(opened, topic) == {0: 1, 1: 3, 2: 0, 3: 0}, "another message that does not wait")
+        assert sorted(numbers(opened)) == [0, 10, 11, 12]
+        down.clear()
+        wait_until_read(opened, cluster, topic)
+    assert numbers(opened, "down") == [1]
+    assert [number for number in numbers(opened) if number < 10] == [0, 2, 3, 4]
+    assert refusals(opened, topic) == []
+
+
+def test_the_database_node_of_the_operator_is_down(
+    opened: Runtime, cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal cannot be recorded there, so a partition waits at the first message that is refused."""
+    down = shards.set_node_down(opened, monkeypatch, accounts.OPERATOR)
+    set_offset(opened, topic, None, 1000)
+    cluster.publish(topic, event(0), partition=0)
+    cluster.publish(topic, event(1), b"poison", event(2), partition=1)
+    with consuming(opened, cluster.servers, topic):
+        wait_until(lambda: offsets(opened, topic) == {0: 1000, 1: 1, 2: 0, 3: 0}, "what does not wait")
+        down.clear()
+        wait_until_read(opened, cluster, topic)
+    assert sorted(numbers(opened)) == [0, 1, 2]
+    assert {(each["partition"], each["error"]) for each in refusals(opened, topic)} == {
+        (0, "not_found"), (1, "invalid_request")
+    }  # fmt: skip
 
 
 def test_the_store_is_away(cluster: MockCluster, topic: str, tmp_path: Path, config: str) -> None:

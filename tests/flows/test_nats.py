@@ -33,7 +33,7 @@ from gatepost.run import app
 from gatepost.run.app import Runtime
 from gatepost.webhooks import publish
 from tests import nats as server_of
-from tests import service
+from tests import service, shards
 from tests.docs.pages import HOW_TO, blocks, first_column
 from tests.nats import Server
 from tests.receiver import Authority, receiver
@@ -408,6 +408,21 @@ def test_an_outage_of_the_store_does_not_count_as_an_error_of_the_message(
     assert (outages, defects) == ([], [])
     assert refusals(opened, stream) == []
     assert numbers(opened) == [1]
+
+
+def test_a_database_node_is_down(opened: Runtime, server: Server, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages for the accounts on that node are delayed. The others are published."""
+    monkeypatch.setattr(bus, "NODE_PAUSES", (0.05,))
+    down = shards.add_account_on_node_that_is_down(opened, monkeypatch)
+    server.publish(stream, event(0), event(1, "down"), event(2), event(3, "down"), event(4))
+    with consuming(opened, server.url, stream):
+        wait_until(lambda: numbers(opened) == [0, 2, 4], "what does not wait")
+        wait_until(lambda: server.consumer(stream, CONSUMER).num_redelivered == 2, "the others to be redelivered")
+        assert refusals(opened, stream) == []
+        down.clear()
+        wait_for_answers(server, stream)
+    assert sorted(numbers(opened, "down")) == [1, 3]
+    assert numbers(opened) == [0, 2, 4]
 
 
 def test_a_commit_takes_no_more_than_enough(
