@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
 BATCH = 100  # messages requested at a time
+REQUEST_BYTES = 16 * 1024 * 1024  # of them: NATS disconnects a client that leaves 64 MB unread
+MESSAGE_OVERHEAD = 64 * 1024  # bytes of subjects, which NATS counts in addition to the payload
 REQUEST_EXPIRES = 5.0  # seconds for which NATS keeps a request for messages
 SILENCE = REQUEST_EXPIRES + 5.0  # NATS responds to each request in time, if only to report that there are no messages
 STOP_TIMEOUT = 8.0  # seconds to finish the current work
@@ -42,6 +44,7 @@ RETRY_PAUSES = (0.5, 1.0)  # seconds before the next try; the last one repeats
 NODE_PAUSES = (1.0, 2.0, 5.0, 10.0)  # the same while the database node of the account is down
 MAX_COUNTED = 100_000  # messages whose internal errors are counted: far more than NATS leaves unacknowledged
 
+_NO_MORE_FIT = "Message Size Exceeds MaxBytes"  # the next message exceeds what is left of a request
 _NO_MESSAGES = ("404", "408")  # statuses: there are no messages; none arrived before the request expired
 
 
@@ -128,8 +131,9 @@ class _Reader:
         self._arrived = asyncio.Queue()  # messages of an earlier connection cannot be acknowledged any more
         inbox = connection.new_inbox()
         await connection.subscribe(inbox, cb=self._arrived.put)
-        request = json.dumps({"batch": BATCH, "expires": int(REQUEST_EXPIRES * 1_000_000_000)}).encode()
-        expected = 0
+        max_bytes = max(REQUEST_BYTES, connection.max_payload + MESSAGE_OVERHEAD)
+        expected = requested = 0
+        is_too_large = False  # the next message was stored when the server had a larger max_payload
         waking = asyncio.create_task(self._stopping.wait())
         waking.add_done_callback(lambda _: self._wake())
         try:
@@ -137,10 +141,15 @@ class _Reader:
                 if self._reported is not None:  # without an acknowledgement or a request, reading would stop silently
                     raise nats.errors.Error(str(self._reported))
                 if expected <= 0:
-                    await connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{CONSUMER}", request, inbox)
-                    expected = BATCH
+                    request = {"batch": 1} if is_too_large else {"batch": BATCH, "max_bytes": max_bytes}
+                    request["expires"] = int(REQUEST_EXPIRES * 1_000_000_000)
+                    subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{CONSUMER}"
+                    await connection.publish(subject, json.dumps(request).encode(), inbox)
+                    expected = requested = request["batch"]
                 messages, statuses = await self._next()
-                expected = 0 if statuses else expected - len(messages)
+                expected -= len(messages)
+                is_too_large = expected == requested and any(map(_has_no_room, statuses))
+                expected = 0 if statuses else expected
                 if messages:
                     self._note_response()
                 await self._publish(messages)
@@ -269,7 +278,11 @@ def _text(error: Exception) -> str:
 
 
 def _check(status: Msg) -> None:
-    """Raise if NATS reports an error, and not only that there are no messages."""
+    """Raise if NATS reports an error, and not only that there are no messages, or none that fit into the request."""
     headers = status.headers or {}
-    if headers.get("Status") not in _NO_MESSAGES:
+    if headers.get("Status") not in _NO_MESSAGES and not _has_no_room(status):
         raise nats.errors.Error(headers.get("Description") or f"status {headers.get('Status')}")
+
+
+def _has_no_room(status: Msg) -> bool:
+    return (status.headers or {}).get("Description") == _NO_MORE_FIT

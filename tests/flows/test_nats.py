@@ -446,6 +446,40 @@ def test_a_commit_takes_no_more_than_enough(
     assert len(sizes) == 10
 
 
+def test_a_request_is_limited_in_bytes(
+    opened: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: list[str]
+) -> None:
+    """Also for messages that were stored when the server accepted larger ones than now."""
+    monkeypatch.setattr(bus, "REQUEST_BYTES", 500_000)
+    monkeypatch.setattr(bus, "MESSAGE_OVERHEAD", 1000)
+    check, responses = bus._check, []
+
+    def counting(status: Msg) -> None:
+        responses.append((status.headers or {}).get("Description"))
+        check(status)
+
+    monkeypatch.setattr(bus, "_check", counting)
+    large = [event(number, data={"number": number, "x": "x" * 200_000}) for number in range(10)]
+    file = tmp_path / "nats.conf"
+    file.write_text("max_payload: 400000")
+    with server_of.running("-c", str(file)) as server:
+        server.make_stream("large")
+        server.publish("large", *large)
+        with consuming(opened, server.url, "large"):
+            wait_for_answers(server, "large")
+        assert numbers(opened) == list(range(10))
+        assert responses.count("Message Size Exceeds MaxBytes") >= 4, "two messages fit into a request"
+        server.publish("large", *({**each, "id": f"again-{index}"} for index, each in enumerate(large)))
+        monkeypatch.setattr(bus, "REQUEST_BYTES", 100_000)
+        server.stop()
+        file.write_text("max_payload: 50000")
+        server.start()
+        with consuming(opened, server.url, "large"):
+            wait_for_answers(server, "large")
+    assert len(numbers(opened)) == 20
+    assert reported == []
+
+
 # --- NATS itself
 
 
