@@ -41,6 +41,14 @@ class Cluster:
             producer.produce(topic, value=value, key=key, headers=list(headers), partition=partition)
         assert producer.flush(LIMIT) == 0
 
+    def publish_compressed(self, topic: str, *bodies: bytes, partition: int) -> None:
+        """Publish messages in one compressed batch."""
+        options = {"compression.type": "zstd", "linger.ms": 1000, "message.max.bytes": 10_000_000, "log_level": 0}
+        producer = Producer({"bootstrap.servers": self.servers, **options})
+        for body in bodies:
+            producer.produce(topic, value=body, partition=partition)
+        assert producer.flush(LIMIT) == 0
+
     def ends(self, topic: str) -> dict[int, int]:
         """The offset after the last message of each partition."""
         return {number: end for number, (_, end) in self._watermarks(topic).items()}

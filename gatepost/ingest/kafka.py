@@ -71,6 +71,7 @@ _RESERVED = re.compile(  # what decides which messages are read, other names of 
 _OUTAGES = (KafkaException, BadSetting)
 _NO_BROKER = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the client's own errors have such names)
 _OUT_OF_RANGE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 (the same)
+_UNREADABLE = (KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG)  # noqa: SLF001 (the same)
 
 
 class _Fenced(GatepostError):
@@ -288,17 +289,17 @@ class Reader:
     def _handle(self, consumer: Consumer, records: list[Record]) -> None:
         following = dict(self._next)
         received: list[Record] = []
-        deleted: list[Partition] = []
+        missing: dict[Partition, Record] = {}  # the errors of partitions whose next message cannot be read
         for record in records:
             error, partition, offset = record.error(), _partition(record), record.offset() or 0
-            if partition in self._waiting:
+            if partition in self._waiting or partition in missing:
                 continue
             if error is None:
                 if partition in following and offset >= (following[partition] or 0):
                     received.append(record)
                     following[partition] = offset + 1
-            elif error.code() == _OUT_OF_RANGE:
-                deleted.append(partition)
+            elif error.code() in (_OUT_OF_RANGE, *_UNREADABLE):
+                missing[partition] = record
             elif error.fatal():
                 raise KafkaException(error)
             else:
@@ -306,12 +307,13 @@ class Reader:
         try:
             for part in parts(received, lambda record: len(record.value() or b"")):
                 self._publish(consumer, [_parse(record) for record in part])
-            for partition in deleted:
-                self._skip_deleted(consumer, partition)
+            for record in missing.values():
+                self._skip(consumer, record)
+            is_read = not missing
         except _Fenced:
             log.warning("another consumer has read these messages", group=self._topics.group)
-            deleted = list(self._next)
-        if deleted:
+            is_read = False
+        if not is_read:
             self._position(consumer, list(self._next))
 
     def _publish(self, consumer: Consumer, batch: list[Received]) -> None:
@@ -380,6 +382,15 @@ class Reader:
         if isinstance(outcome, Refusal):
             log.error("message refused", topic=topic, partition=number, offset=received.offset, error=outcome.detail)
 
+    def _skip(self, consumer: Consumer, record: Record) -> None:
+        error, partition = record.error(), _partition(record)
+        if partition in self._waiting or error is None:  # it waits at an earlier message
+            return
+        if error.code() == _OUT_OF_RANGE:
+            self._skip_deleted(consumer, partition)
+        elif partition in self._next:
+            self._refuse_unreadable(consumer, partition, record.offset() or 0, error.str())
+
     def _skip_deleted(self, consumer: Consumer, partition: Partition) -> None:
         """Continue at the first message that Kafka has, and record that others were deleted before they were read."""
         low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=REQUEST_TIMEOUT)
@@ -392,18 +403,37 @@ class Reader:
             else f"the topic was created again, or has lost messages: it ends before the offset {expected}"
         )
         refusal = Refusal("not_found", f"{problem}; reading continues at {low}")
+        if self._refuse_and_advance(consumer, partition, expected, refusal, low):
+            log.error("messages are missing", topic=partition.topic, partition=partition.number, error=problem)
+
+    def _refuse_unreadable(self, consumer: Consumer, partition: Partition, first: int, error: str) -> None:
+        """Refuse a message that the client cannot decode: it would report the same error for ever.
+
+        The error concerns a batch of messages, which begins at `first`. Each of them is refused by itself.
+        """
+        offset = max(self._next[partition] or 0, first)
+        refusal = Refusal("invalid_request", f"the message cannot be decoded: {error}")
+        if self._refuse_and_advance(consumer, partition, offset, refusal, offset + 1):
+            details = {"topic": partition.topic, "partition": partition.number, "offset": offset}
+            log.error("message refused", **details, error=refusal.detail)
+
+    def _refuse_and_advance(
+        self, consumer: Consumer, partition: Partition, refused: int, refusal: Refusal, following: int
+    ) -> bool:
+        """Record a refusal and move the offset on in one commit. False if the partition has to wait."""
+        expected = self._next[partition]
 
         def unit(tx: Tx) -> Refusal | Unreachable:
-            outcome = record_refusal(tx, _place(partition, expected, tx.now), refusal)
+            outcome = record_refusal(tx, _place(partition, refused, tx.now), refusal)
             if isinstance(outcome, Refusal):
-                self._advance(tx, partition, expected, low)
+                self._advance(tx, partition, expected, following)
             return outcome
 
         outcome = self._store.run_now(unit)
         if isinstance(outcome, Unreachable):
             self._wait(consumer, partition, outcome.account)
-            return
-        log.error("messages are missing", topic=partition.topic, partition=partition.number, error=problem)
+            return False
+        return True
 
 
 def _partition(record: Record) -> Partition:

@@ -326,6 +326,26 @@ def test_a_header_whose_name_is_not_utf_8(opened: Runtime, cluster: MockCluster,
     assert [each["error_description"] for each in refusals(opened, topic)] == ["the names of headers must be UTF-8"]
 
 
+def test_messages_that_cannot_be_decompressed(
+    opened: Runtime, cluster: MockCluster, topic: str, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client does not decompress more than it may receive. Each message of the batch is refused once."""
+    reported: list[int] = []
+    monkeypatch.setattr(logging.log, "error", lambda what, **more: reported.append(more["offset"]), raising=False)
+    limits = "message.max.bytes=100000\nfetch.max.bytes=100000\nreceive.message.max.bytes=200000\n"
+    Path(config).write_text(f"{SHORT_SESSION}{limits}")
+    cluster.publish(topic, event(0), partition=0)
+    cluster.publish_compressed(topic, *[b"0" * 900_000] * 3, partition=0)
+    cluster.publish(topic, event(1), event(2), partition=0)
+    cluster.publish(topic, event(3), partition=1)
+    with consuming(opened, cluster.servers, topic, config=config):
+        wait_until_read(opened, cluster, topic)
+    assert sorted(numbers(opened)) == [0, 1, 2, 3]
+    assert [(each["partition"], each["offset"]) for each in refusals(opened, topic)] == [(0, 1), (0, 2), (0, 3)]
+    assert {each["error"] for each in refusals(opened, topic)} == {"invalid_request"}
+    assert reported == [1, 2, 3]
+
+
 def test_a_defect_keeps_back_one_message_and_not_for_ever(
     opened: Runtime, cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
