@@ -32,13 +32,21 @@ class Cluster:
         return f"kafka://{self.servers}/{topic}?group={topic}"
 
     def publish(
-        self, topic: str, *bodies: Any, headers: Sequence[Header] = (), partition: int = -1, key: str | None = None
+        self,
+        topic: str,
+        *bodies: Any,
+        headers: Sequence[Header] = (),
+        partition: int = -1,
+        key: str | None = None,
+        timestamp: int = 0,
     ) -> None:
         """Publish messages, as JSON unless they are bytes or None, and wait until the cluster has them."""
         producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         for body in bodies:
             value = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            producer.produce(topic, value=value, key=key, headers=list(headers), partition=partition)
+            producer.produce(
+                topic, value=value, key=key, headers=list(headers), partition=partition, timestamp=timestamp
+            )
         assert producer.flush(LIMIT) == 0
 
     def publish_compressed(self, topic: str, *bodies: bytes, partition: int) -> None:

@@ -34,11 +34,13 @@ def opening(directory: Path) -> Iterator[Runtime]:
 
 
 @contextmanager
-def consuming(opened: Runtime, servers: str, *topics: str, config: str = "", traces: Any = None) -> Iterator[None]:
+def consuming(
+    opened: Runtime, servers: str, *topics: str, config: str = "", traces: Any = None, group: str = ""
+) -> Iterator[None]:
     """Reads in a thread, which must end when `stopping` is set."""
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
-    source = KafkaTopics(servers, list(topics), topics[-1])
+    source = KafkaTopics(servers, list(topics), group or topics[-1])
     work = bus.consume(opened.store, source, config, stopping, traces)
     thread = threading.Thread(target=loop.run_until_complete, args=(work,))
     thread.start()
@@ -69,9 +71,9 @@ def refusals(opened: Runtime, topic: str) -> list[dict[str, Any]]:
     return [each for each in found if each["topic"] == topic]
 
 
-def offsets(opened: Runtime, topic: str) -> dict[int, int]:
+def offsets(opened: Runtime, topic: str, group: str = "") -> dict[int, int]:
     """The offsets in the store."""
-    found = opened.store.read_now(lambda tx: kafka_offsets.load(tx, topic))
+    found = opened.store.read_now(lambda tx: kafka_offsets.load(tx, group or topic))
     return {partition.number: offset for partition, offset in found.items() if partition.topic == topic}
 
 

@@ -443,7 +443,7 @@ def _partition(record: Record) -> Partition:
 def _place(partition: Partition, offset: int, stored_at: int) -> Position:
     topic, number = partition
     details = {"topic": topic, "partition": number, "offset": offset}
-    return Position("kafka", f"{topic}:{number}", offset, stored_at, details, in_order=True)
+    return Position("kafka", f"{topic}:{number}", offset, stored_at, details, offset_in_store=True)
 
 
 # If the name of a header is not UTF-8, the client returns a list and sets an exception. Python turns that into a

@@ -30,7 +30,7 @@ class Position(NamedTuple):
     number: int  # the sequence number or the offset
     stored_at: int
     details: dict[str, Any]  # how refusals name the position
-    in_order: bool = False  # if a message has to wait, those after it in its place wait too
+    offset_in_store: bool = False  # advanced by the commit, so each message of the place is read once, and in order
 
 
 class Message(NamedTuple):
@@ -66,14 +66,17 @@ def parts(messages: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 
 
 def read(position: Position, body: bytes, header_id: str | None = None) -> Message:
-    """Read {"account", "type", "data", "id"}. The id defaults to that of a header, or else to the position."""
+    """Read {"account", "type", "data", "id"}. The id defaults to that of a header.
+
+    Without one, a message that may be redelivered is identified by its position.
+    """
     members = _members(body)
     if isinstance(members, Refusal):
         return Message(position, "", members)
     event_id, source = members.get("id"), ""
     if event_id is None:
         event_id = header_id
-    if event_id is None:
+    if event_id is None and not position.offset_in_store:
         event_id, source = f"{position.number} {position.stored_at}", f"{position.bus}:{position.place}"
     return Message(position, members["account"], rules.event(members["type"], members["data"], event_id, source=source))
 
@@ -117,7 +120,7 @@ def publish_some(tx: Tx, messages: list[Message]) -> list[Outcome]:
             outcome = record_refusal(tx, message.position, outcome)
         elif isinstance(outcome, Published):
             deliveries += outcome.created_count
-        if isinstance(outcome, Unreachable) and message.position.in_order:
+        if isinstance(outcome, Unreachable) and message.position.offset_in_store:
             waiting[message.position.place] = outcome
         outcomes.append(outcome)
         if deliveries >= MAX_NEW_DELIVERIES:
@@ -147,12 +150,12 @@ def _publish(tx: Tx, message: Message, earlier: Earlier) -> Outcome:
 
 
 def record_refusal(tx: Tx, position: Position, refusal: Refusal) -> Refusal | Unreachable:
-    """Record a refusal in the operator's ledger. The insert decides, so a redelivered message is recorded once."""
+    """Record a refusal in the operator's ledger. For a message that may be redelivered, the insert decides."""
     operator, raw = lookup.named(tx, OPERATOR), ids.new_raw()
     if not is_reachable(tx, operator.id):
         return Unreachable(operator.id)
     name = hashlib.sha256(f"refused\0{position.place}\0{position.number}\0{position.stored_at}".encode()).digest()
-    if not published_ids.add(tx, operator.id, name, raw, name):
+    if not position.offset_in_store and not published_ids.add(tx, operator.id, name, raw, name):
         return refusal
     data = {"error": refusal.code, "error_description": refusal.detail, **position.details}
     if refusal.pointer:

@@ -265,6 +265,18 @@ def test_a_topic_that_was_created_again(opened: Runtime, cluster: MockCluster, t
     assert missing["error_description"].endswith("it ends before the offset 1000; reading continues at 0")
 
 
+def test_a_topic_that_was_created_again_with_the_same_timestamps(opened: Runtime) -> None:
+    """The timestamps are those of the events, and the operator changed the name of the group."""
+    for group, bodies in (("first", (event(1), event(2), b"poison")), ("second", (event(1), event(3), b"poison"))):
+        with kafka.running() as cluster:
+            topic = cluster.create("events")
+            cluster.publish(topic, *bodies, timestamp=1_700_000_000_000)
+            with consuming(opened, cluster.servers, topic, group=group):
+                wait_until(lambda group=group: offsets(opened, "events", group) == {0: 3}, "every message to be read")  # type: ignore[misc]
+    assert numbers(opened) == [1, 2, 1, 3]
+    assert [each["error"] for each in refusals(opened, "events")] == ["invalid_request"] * 2
+
+
 def test_messages_that_kafka_deleted_before_any_was_read(
     opened: Runtime, cluster: MockCluster, topic: str, config: str
 ) -> None:
