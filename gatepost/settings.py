@@ -342,6 +342,9 @@ def _check_bus(settings: Settings) -> None:
             "bus: must be kafka://host:port/topic or kafka://host:port/topic?group=name; separate several servers or "
             "topics by commas, and write credentials to the file bus_config; the setting for NATS is nats"
         )
+    topics = settings.kafka.topics
+    if repeated := sorted({topic for topic in topics if topics.count(topic) > 1}):
+        raise BadSetting(f"bus: the topic {repeated[0]} is repeated; name each topic once")
     if find_spec("confluent_kafka") is None:
         raise BadSetting("bus: Kafka needs an extra; run: pip install 'gatepost[kafka]'")
 

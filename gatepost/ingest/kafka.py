@@ -71,6 +71,7 @@ _RESERVED = re.compile(  # what decides which messages are read, other names of 
 _OUTAGES = (KafkaException, BadSetting)
 _NO_BROKER = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the client's own errors have such names)
 _OUT_OF_RANGE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 (the same)
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 (the same; reported with the property enable.partition.eof)
 _UNREADABLE = (KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG)  # noqa: SLF001 (the same)
 
 
@@ -302,7 +303,7 @@ class Reader:
                 missing[partition] = record
             elif error.fatal():
                 raise KafkaException(error)
-            else:
+            elif error.code() != _END:
                 self._warn("cannot read from Kafka", error.str())
         try:
             for part in parts(received, lambda record: len(record.value() or b"")):

@@ -543,6 +543,11 @@ def test_wrong_addresses(url: str) -> None:
         settings.load({"bus": url}, {})
 
 
+def test_a_topic_that_is_repeated() -> None:
+    with pytest.raises(BadSetting, match=r"^bus: the topic b is repeated"):
+        settings.load({"bus": "kafka://a/b,c,b"}, {})
+
+
 def test_the_extra_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda _name: None)
     assert settings.load({}, {}).bus == ""
@@ -583,6 +588,19 @@ def test_properties_that_decide_what_is_read_cannot_be_set(tmp_path: Path, name:
     file.write_text(f"{name}=x\n")
     with pytest.raises(BadSetting, match=rf"^bus_config: {re.escape(name)} cannot be set"):
         bus.configuration(source, str(file))
+
+
+def test_the_end_of_a_partition_is_no_error(
+    opened: Runtime, cluster: MockCluster, topic: str, config: str, warnings: list[str]
+) -> None:
+    Path(config).write_text(f"{SHORT_SESSION}enable.partition.eof=true\n")
+    with consuming(opened, cluster.servers, topic, config=config):
+        cluster.publish(topic, event(1), partition=0)
+        wait_until_read(opened, cluster, topic)
+        cluster.publish(topic, event(2), partition=0)
+        wait_until_read(opened, cluster, topic)
+    assert numbers(opened) == [1, 2]
+    assert warnings == []
 
 
 def test_a_property_that_does_not_exist(opened: Runtime, config: str, warnings: list[str]) -> None:
