@@ -1,5 +1,6 @@
 """`gatepost doctor`: checks the settings and everything they refer to, without changing anything."""
 
+import asyncio
 import http.client
 import os
 import resource
@@ -67,6 +68,7 @@ def _checks(config: str, data: str | None, database: str | None) -> Iterator[Che
             yield _check_disk(settings.data_directory)
         yield from _check_store(settings)
     yield _check_files()
+    yield from _check_nats(settings)
     yield from _check_bus(settings)
     own = _identity(settings)
     yield _check_port("public port", settings.host, settings.port, own, "/oauth/jwks", _has_key_of)
@@ -341,6 +343,18 @@ def _check_scopes(settings: Settings, store: Store) -> Iterator[Check]:
 
 
 # --- the bus
+
+
+def _check_nats(settings: Settings) -> Iterator[Check]:
+    if not settings.nats:
+        return
+    from gatepost.ingest import nats_connection  # noqa: PLC0415 (an extra that may not be installed)
+
+    if problem := asyncio.run(nats_connection.problem(settings.nats, settings.nats_stream)):
+        do = "check the servers, the stream, the permissions and the consumer"
+        yield Check("nats", "problem", f"cannot read from NATS: {problem}", do)
+    else:
+        yield Check("nats", "ok", f"NATS has the stream {settings.nats_stream}")
 
 
 def _check_bus(settings: Settings) -> Iterator[Check]:

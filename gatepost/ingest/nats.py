@@ -27,17 +27,15 @@ from gatepost.ingest.message import (
     read,
     refuse_all,
 )
-from gatepost.ingest.nats_connection import CONSUMER, OUTAGES, connect, prepare_consumer
+from gatepost.ingest.nats_connection import BATCH, CONSUMER, OUTAGES, REQUEST_EXPIRES, connect, prepare_consumer, text
 from gatepost.store.interface import Store
 from gatepost.webhooks.publish import MAX_TRIES, Published
 
 if TYPE_CHECKING:
     from gatepost.core.tracing import Traces
 
-BATCH = 100  # messages requested at a time
-REQUEST_BYTES = 16 * 1024 * 1024  # of them: NATS disconnects a client that leaves 64 MB unread
+REQUEST_BYTES = 16 * 1024 * 1024  # in a request: NATS disconnects a client that leaves 64 MB unread
 MESSAGE_OVERHEAD = 64 * 1024  # bytes of subjects, which NATS counts in addition to the payload
-REQUEST_EXPIRES = 5.0  # seconds for which NATS keeps a request for messages
 SILENCE = REQUEST_EXPIRES + 5.0  # NATS responds to each request in time, if only to report that there are no messages
 STOP_TIMEOUT = 8.0  # seconds to finish the current work
 RETRY_PAUSES = (0.5, 1.0)  # seconds before the next try; the last one repeats
@@ -90,11 +88,11 @@ class _Reader:
             try:
                 async with connect(self._url, self._report) as connection:
                     warning = "the NATS stream cannot be read"
-                    await prepare_consumer(connection, self._stream)
+                    most_bytes = await prepare_consumer(connection, self._stream)
                     warning = "cannot read from NATS"
-                    await self._read(connection)
+                    await self._read(connection, most_bytes)
             except OUTAGES as error:
-                self._warn(warning, _text(self._reported or error))
+                self._warn(warning, text(self._reported or error))
             except Exception:  # noqa: BLE001 (NATS redelivers what was not acknowledged)
                 log.exception("reading from NATS failed", stream=self._stream)
             self._is_reading = False
@@ -127,13 +125,14 @@ class _Reader:
             self._failures = 0
             self._logged.clear()
 
-    async def _read(self, connection: Client) -> None:
+    async def _read(self, connection: Client, most_bytes: int) -> None:
         self._arrived = asyncio.Queue()  # messages of an earlier connection cannot be acknowledged any more
         inbox = connection.new_inbox()
         await connection.subscribe(inbox, cb=self._arrived.put)
         max_bytes = max(REQUEST_BYTES, connection.max_payload + MESSAGE_OVERHEAD)
+        max_bytes = min(max_bytes, most_bytes or max_bytes)
         expected = requested = 0
-        is_too_large = False  # the next message was stored when the server had a larger max_payload
+        is_too_large = False  # the next message was larger than a request, which depends on max_payload
         waking = asyncio.create_task(self._stopping.wait())
         waking.add_done_callback(lambda _: self._wake())
         try:
@@ -271,10 +270,6 @@ async def _return(messages: list[Msg]) -> None:
     for message in messages:
         if message.reply:
             await message.nak()
-
-
-def _text(error: Exception) -> str:
-    return getattr(error, "description", None) or str(error) or "no response in time"
 
 
 def _check(status: Msg) -> None:

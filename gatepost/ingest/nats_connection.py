@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -9,12 +10,15 @@ from urllib.parse import unquote, urlsplit
 import nats.errors
 from nats.aio.client import Client
 from nats.js import api
-from nats.js.errors import NotFoundError
 
 CONSUMER = "gatepost"
 MAX_ACK_PENDING = 1000  # messages that all processes together may hold unacknowledged
 ACK_WAIT = 30.0  # seconds after which NATS redelivers an unacknowledged message
+BATCH = 100  # messages requested at a time
+REQUEST_EXPIRES = 5.0  # seconds for which NATS keeps a request for messages
+REQUEST_TIMEOUT = 5.0  # seconds
 CLOSE_TIMEOUT = 2.0  # seconds to send the last acknowledgements
+_NO_CONSUMER = 10014  # the error code of JetStream
 OUTAGES = (OSError, TimeoutError, nats.errors.Error)
 
 
@@ -93,20 +97,62 @@ def credentials(url: str) -> tuple[str | None, str | None, str | None]:
     return None, None, None
 
 
-async def prepare_consumer(connection: Client, stream: str) -> None:
-    """Create the consumer unless it exists: the operator may have created it with a subject filter."""
-    streams = connection.jetstream()
-    try:
-        config = (await streams.consumer_info(stream, CONSUMER)).config
-    except NotFoundError:
+async def prepare_consumer(connection: Client, stream: str) -> int:
+    """Create the consumer unless it exists: the operator may have created it with a subject filter.
+
+    Returns the largest number of bytes that it allows in a request, or 0 if it has no limit.
+    """
+    config = await _consumer(connection, stream)
+    if config is None:
         wanted = api.ConsumerConfig(
             name=CONSUMER, durable_name=CONSUMER, ack_policy=api.AckPolicy.EXPLICIT, ack_wait=ACK_WAIT,
             max_ack_pending=MAX_ACK_PENDING,
         )  # fmt: skip
-        config = (await streams.add_consumer(stream, wanted)).config
-    if config.deliver_subject or config.ack_policy != api.AckPolicy.EXPLICIT:
-        raise nats.errors.Error(f"the consumer {CONSUMER} must be a pull consumer with explicit acknowledgement")
+        await connection.jetstream().add_consumer(stream, wanted)
+        config = {"ack_policy": "explicit"}
+    _check_consumer(config)
     await _try_to_acknowledge(connection, stream)
+    return int(config.get("max_bytes", 0))
+
+
+async def problem(url: str, stream: str) -> str:
+    """Why the stream cannot be read, or "" if it can. Creates nothing."""
+    reported: list[Exception | None] = []
+    try:
+        async with connect(url, reported.append) as connection:
+            config = await _consumer(connection, stream)
+            if config is not None:
+                _check_consumer(config)
+            await _try_to_acknowledge(connection, stream)
+            return next((text(error) for error in reported if error), "")
+    except OUTAGES as error:
+        return text(next((each for each in reported if each), error))
+
+
+def text(error: Exception) -> str:
+    """What an error of NATS says."""
+    return getattr(error, "description", None) or str(error) or "no response in time"
+
+
+async def _consumer(connection: Client, stream: str) -> dict[str, Any] | None:
+    """The configuration of the consumer, with members that nats-py does not know, or None if there is no consumer."""
+    response = await connection.request(f"$JS.API.CONSUMER.INFO.{stream}.{CONSUMER}", timeout=REQUEST_TIMEOUT)
+    found: dict[str, Any] = json.loads(response.data)
+    error = found.get("error")
+    if error and error.get("err_code") != _NO_CONSUMER:
+        raise nats.errors.Error(error.get("description") or f"error {error.get('code')}")
+    return None if error else found["config"]
+
+
+def _check_consumer(config: dict[str, Any]) -> None:
+    if config.get("deliver_subject") or config.get("ack_policy") != "explicit":
+        raise nats.errors.Error(f"the consumer {CONSUMER} must be a pull consumer with explicit acknowledgement")
+    if config.get("headers_only"):
+        raise nats.errors.Error(f"the consumer {CONSUMER} must not have headers_only: messages would have no content")
+    if 0 < config.get("max_batch", 0) < BATCH:
+        raise nats.errors.Error(f"the consumer {CONSUMER} must allow a max_batch of {BATCH}")
+    if 0 < config.get("max_expires", 0) < REQUEST_EXPIRES * 1_000_000_000:
+        raise nats.errors.Error(f"the consumer {CONSUMER} must allow a max_expires of {REQUEST_EXPIRES:.0f} seconds")
 
 
 async def _try_to_acknowledge(connection: Client, stream: str) -> None:

@@ -15,7 +15,7 @@ import apsw
 import nats.errors
 import pytest
 from nats.aio.msg import Msg
-from nats.js import api
+from nats.js import JetStreamContext, api
 
 from gatepost import accounts, settings
 from gatepost.accounts import lookup
@@ -507,6 +507,8 @@ def test_the_server_goes_and_comes_back(tmp_path: Path) -> None:
         assert numbers(running.opened) == list(range(6))
         assert told("cannot read from NATS") == 3
         assert told("reading events from NATS") == 4
+        [checked] = [check for check in running.cli_json("doctor") if check["check"] == "nats"]
+        assert (checked["status"], checked["found"]) == ("ok", f"NATS has the stream {STREAM}")
         assert running.stop() == 0
 
 
@@ -528,12 +530,50 @@ def test_it_ends_while_nats_is_away(opened: Runtime) -> None:
         pass
 
 
-def test_a_consumer_that_cannot_be_used(opened: Runtime, server: Server, stream: str, reported: list[str]) -> None:
-    wrong = api.ConsumerConfig(name=CONSUMER, durable_name=CONSUMER, ack_policy=api.AckPolicy.NONE)
-    server.talk(lambda streams: streams.add_consumer(stream, wrong))
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"ack_policy": "none"}, "must be a pull consumer with explicit acknowledgement"),
+        ({"deliver_subject": "x"}, "must be a pull consumer with explicit acknowledgement"),
+        ({"headers_only": True}, "must not have headers_only: messages would have no content"),
+        ({"max_batch": 99}, "must allow a max_batch of 100"),
+        ({"max_expires": 4_000_000_000}, "must allow a max_expires of 5 seconds"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_consumer_that_cannot_be_used(
+    opened: Runtime, server: Server, stream: str, reported: list[str], config: dict[str, Any], problem: str
+) -> None:
+    create_consumer(server, stream, config)
+    server.publish(stream, event(1))
     with consuming(opened, server.url, stream):
         wait_until(lambda: bool(reported), "words")
-    assert reported[0].endswith("must be a pull consumer with explicit acknowledgement")
+    assert reported[0].endswith(problem)
+    assert asyncio.run(nats_connection.problem(server.url, stream)).endswith(problem)
+    assert (numbers(opened), refusals(opened, stream)) == ([], [])
+
+
+def test_a_consumer_with_limits_that_can_be_used(
+    opened: Runtime, server: Server, stream: str, reported: list[str]
+) -> None:
+    limits = {"max_batch": 100, "max_expires": 5_000_000_000, "max_bytes": 2000}
+    create_consumer(server, stream, limits)
+    server.publish(stream, *(event(number, data={"number": number, "x": "x" * 500 * number}) for number in range(10)))
+    with consuming(opened, server.url, stream):
+        wait_for_answers(server, stream)
+    assert numbers(opened) == list(range(10))
+    assert reported == []
+
+
+def create_consumer(server: Server, stream: str, config: dict[str, Any]) -> None:
+    """Create the consumer with members that nats-py does not know."""
+
+    async def create(streams: JetStreamContext) -> Msg:
+        body = {"stream_name": stream, "config": {"durable_name": CONSUMER, "ack_policy": "explicit"} | config}
+        subject = f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}"
+        return await streams._nc.request(subject, json.dumps(body).encode())
+
+    assert "error" not in json.loads(server.talk(create).data)
 
 
 NEEDED = ["$JS.API.CONSUMER.INFO.s.gatepost", "$JS.API.CONSUMER.MSG.NEXT.s.gatepost", "$JS.ACK.s.gatepost.>"]
@@ -563,6 +603,9 @@ def test_a_missing_permission_is_reported_once(
             assert numbers(opened) == []
             assert "permissions violation for publish" in reported[0]
             assert missing.removesuffix(">").lower() in reported[0]
+            url = f"nats://gatepost:x@127.0.0.1:{server.port}"
+            if "NEXT" not in missing:
+                assert "permissions violation" in asyncio.run(nats_connection.problem(url, "s"))
             server.stop()
             configure(NEEDED)
             server.start()
