@@ -310,7 +310,7 @@ POISON: list[tuple[Any, str, str]] = [
     (event(1, id=""), "invalid_request", "id: must be a string of 1 to 256"),
     (event(1, data="\0"), "invalid_request", "/data contains a NUL"),
     (event(1, data="x" * 300_000), "request_too_large", "data: at most"),
-    (event(1, data="x" * 600_000), "request_too_large", "a message may have at most"),
+    (event(1, data="x" * 800_000), "request_too_large", "a message may have at most"),
     (event(2, id="taken"), "conflict", "id: published before with another type or other data"),
 ]
 
