@@ -12,24 +12,24 @@ import contextlib
 import operator
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Record
 
 from gatepost.core.errors import BadSetting, GatepostError, Refusal, Unavailable
 from gatepost.core.logging import log
 from gatepost.ingest import kafka_message, kafka_offsets
 from gatepost.ingest.kafka_offsets import Partition
+from gatepost.ingest.kafka_partitions import REQUEST_TIMEOUT, Partitions, describe
 from gatepost.ingest.message import (
     Message,
     Outcome,
     Position,
     Unit,
     Unreachable,
-    is_reachable,
     parts,
     publish_some,
     record_refusal,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 BATCH = 100  # messages at a time
 POLL = 0.5  # seconds to wait for a message, and to notice that the process stops
-REQUEST_TIMEOUT = 5.0  # seconds
 STOP_TIMEOUT = 8.0  # seconds to finish the current work
 RETRY_PAUSES = (0.5, 1.0, 2.0, 5.0)  # seconds before the next try; the last one repeats
 
@@ -144,7 +143,7 @@ def problem(topics: KafkaTopics, config: str) -> str:
             consumer.poll(0)  # reports why a connection failed
             consumer.close()
     except _OUTAGES as error:
-        return errors[0] if errors else _text(error)
+        return errors[0] if errors else describe(error)
     missing = [topic for topic in topics.topics if topic not in known]
     return f"there is no topic {', '.join(missing)}, or it may not be read" if missing else ""
 
@@ -158,8 +157,7 @@ class Reader:
         self._topics = topics
         self._config = config
         self._trace = trace
-        self._next: dict[Partition, int | None] = {}  # the offsets of the partitions that are assigned to this process
-        self._waiting: dict[Partition, str] = {}  # those of them that wait for the database node of an account
+        self._partitions = Partitions(store, topics.group, self._warn)
         self._failures = 0
         self._error = ""  # the last one of a connection
         self._logged: set[str] = set()  # warnings of the current outage
@@ -167,12 +165,12 @@ class Reader:
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
-                self._offsets()  # join only if the store responds
+                self._partitions.load()  # join only if the store responds
                 self._read_as_member()
             except Unavailable as error:
                 self._warn("events from Kafka wait for the store", str(error))
             except _OUTAGES as error:
-                self._warn("cannot read from Kafka", _text(error))
+                self._warn("cannot read from Kafka", describe(error))
             except Exception:  # noqa: BLE001 (what was not committed is read again)
                 log.exception("reading from Kafka failed", topics=self._topics.topics)
             self._pause()
@@ -184,13 +182,12 @@ class Reader:
                 self._topics.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
             )
             while not self.stopping.is_set():
-                self._resume(consumer)
+                self._partitions.resume(consumer)
                 first = consumer.poll(POLL)
                 if first is not None:
                     self._handle(consumer, [first, *consumer.consume(BATCH - 1, timeout=0)])
         finally:
-            self._next.clear()
-            self._waiting.clear()
+            self._partitions.clear()
             consumer.close()
 
     def _warn(self, warning: str, error: str) -> None:
@@ -204,77 +201,13 @@ class Reader:
 
     # --- the group
 
-    def _offsets(self) -> dict[Partition, int]:
-        return self._store.read_now(lambda tx: kafka_offsets.load(tx, self._topics.group))
-
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
-        self._waiting.clear()
-        self._position(consumer, [Partition(each.topic, each.partition) for each in assigned])
+        self._partitions.assign(consumer, assigned)
         log.info("reading events from Kafka", group=self._topics.group, partitions=len(assigned))
         self._logged.clear()
 
     def _on_revoke(self, _consumer: Consumer, revoked: list[TopicPartition]) -> None:
-        for each in revoked:
-            self._next.pop(Partition(each.topic, each.partition), None)
-            self._waiting.pop(Partition(each.topic, each.partition), None)
-
-    def _position(self, consumer: Consumer, partitions: Sequence[Partition]) -> None:
-        """Read each partition from its offset in the store, or from its beginning."""
-        offsets = self._offsets()
-        if beginnings := self._beginnings(consumer, [each for each in partitions if each not in offsets]):
-            self._store_beginnings(beginnings)
-            offsets = self._offsets()  # another consumer may have been first
-        self._next = {partition: offsets.get(partition) for partition in partitions}
-        consumer.assign(
-            [
-                TopicPartition(*partition, OFFSET_BEGINNING if offset is None else offset)
-                for partition, offset in self._next.items()
-            ]
-        )
-        consumer.resume([TopicPartition(*each) for each in self._next if each not in self._waiting])
-        consumer.pause([TopicPartition(*each) for each in self._waiting])
-        stored = [TopicPartition(*each, offset) for each, offset in self._next.items() if offset is not None]
-        with contextlib.suppress(KafkaException):  # the group is rebalanced again
-            if stored:  # a process that crashed may not have passed them on
-                consumer.commit(offsets=stored, asynchronous=True)
-
-    def _beginnings(self, consumer: Consumer, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """The first offset of each partition, without those that Kafka does not report in time."""
-        found: dict[Partition, int] = {}
-        for partition in partitions:
-            try:
-                found[partition], _ = consumer.get_watermark_offsets(TopicPartition(*partition), REQUEST_TIMEOUT)
-            except KafkaException as error:  # no more requests: each may take as long, and the group does not wait
-                self._warn("cannot read where partitions begin", _text(error))
-                break
-        return found
-
-    def _store_beginnings(self, beginnings: dict[Partition, int]) -> None:
-        """Store where reading begins, so that messages which Kafka deletes before the first one is read are missed."""
-
-        def unit(tx: Tx) -> None:
-            for partition, offset in sorted(beginnings.items()):
-                kafka_offsets.begin(tx, self._topics.group, partition, offset)
-
-        self._store.run_now(unit)
-
-    def _wait(self, consumer: Consumer, partition: Partition, account: str) -> None:
-        """Read no further in a partition until the database node of an account is up again."""
-        if partition not in self._waiting:
-            self._waiting[partition] = account
-            consumer.pause([TopicPartition(*partition)])
-            details = {"topic": partition.topic, "partition": partition.number, "account": account}
-            log.warning("a partition of Kafka waits for a database node", **details)
-
-    def _resume(self, consumer: Consumer) -> None:
-        """Read on from the stored offsets in partitions whose database node is up again."""
-        accounts = set(self._waiting.values())
-        if not accounts:
-            return
-        reachable = self._store.read_now(lambda tx: {each for each in accounts if is_reachable(tx, each)})
-        if reachable:
-            self._waiting = {each: account for each, account in self._waiting.items() if account not in reachable}
-            self._position(consumer, list(self._next))
+        self._partitions.revoke(revoked)
 
     def _on_error(self, error: KafkaError) -> None:
         """The client reconnects by itself. It reports each connection, and then that none is left."""
@@ -288,12 +221,12 @@ class Reader:
     # --- messages
 
     def _handle(self, consumer: Consumer, records: list[Record]) -> None:
-        following = dict(self._next)
+        following = dict(self._partitions.next)
         received: list[Record] = []
         missing: dict[Partition, Record] = {}  # the errors of partitions whose next message cannot be read
         for record in records:
             error, partition, offset = record.error(), _partition(record), record.offset() or 0
-            if partition in self._waiting or partition in missing:
+            if partition in self._partitions.waiting or partition in missing:
                 continue
             if error is None:
                 if partition in following and offset >= (following[partition] or 0):
@@ -315,7 +248,7 @@ class Reader:
             log.warning("another consumer has read these messages", group=self._topics.group)
             is_read = False
         if not is_read:
-            self._position(consumer, list(self._next))
+            self._partitions.reposition(consumer)
 
     def _publish(self, consumer: Consumer, batch: list[Received]) -> None:
         batch = self._without_waiting(batch)
@@ -326,7 +259,7 @@ class Reader:
                 batch = self._without_waiting(batch[1:])
 
     def _without_waiting(self, batch: list[Received]) -> list[Received]:
-        return [received for received in batch if received.partition not in self._waiting]
+        return [received for received in batch if received.partition not in self._partitions.waiting]
 
     def _settle_alone(self, consumer: Consumer, received: Received) -> bool:
         """Publish one message, or refuse it after MAX_TRIES internal errors. False if the process stops before that."""
@@ -340,7 +273,9 @@ class Reader:
 
     def _settle(self, consumer: Consumer, batch: list[Received], work: Unit) -> int:
         """Publish messages and advance the offsets in one commit. Returns the number of messages, 0 after an error."""
-        expected = dict(self._next)  # the unit may run on after this thread stopped waiting, when other offsets apply
+        expected = dict(
+            self._partitions.next
+        )  # the unit may run on after this thread stopped waiting, when other offsets apply
 
         def unit(tx: Tx) -> tuple[list[Outcome], dict[Partition, int]]:
             outcomes = work(tx, [received.message for received in batch])
@@ -362,12 +297,12 @@ class Reader:
             return 0
         self._failures = 0
         self._logged.clear()
-        self._next.update(following)
+        self._partitions.next.update(following)
         with contextlib.suppress(KafkaException):  # the partition was revoked
             consumer.store_offsets(offsets=[TopicPartition(*each, offset) for each, offset in following.items()])
         for received, outcome in zip(batch, outcomes, strict=False):
             if isinstance(outcome, Unreachable):
-                self._wait(consumer, received.partition, outcome.account)
+                self._partitions.wait(consumer, received.partition, outcome.account)
             else:
                 self._report(received, outcome)
         return len(outcomes)
@@ -385,17 +320,17 @@ class Reader:
 
     def _skip(self, consumer: Consumer, record: Record) -> None:
         error, partition = record.error(), _partition(record)
-        if partition in self._waiting or error is None:  # it waits at an earlier message
+        if partition in self._partitions.waiting or error is None:  # it waits at an earlier message
             return
         if error.code() == _OUT_OF_RANGE:
             self._skip_deleted(consumer, partition)
-        elif partition in self._next:
+        elif partition in self._partitions.next:
             self._refuse_unreadable(consumer, partition, record.offset() or 0, error.str())
 
     def _skip_deleted(self, consumer: Consumer, partition: Partition) -> None:
         """Continue at the first message that Kafka has, and record that others were deleted before they were read."""
         low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=REQUEST_TIMEOUT)
-        expected = self._next.get(partition)
+        expected = self._partitions.next.get(partition)
         if expected is None or low <= expected <= high:
             return
         problem = (
@@ -412,7 +347,7 @@ class Reader:
 
         The error concerns a batch of messages, which begins at `first`. Each of them is refused by itself.
         """
-        offset = max(self._next[partition] or 0, first)
+        offset = max(self._partitions.next[partition] or 0, first)
         refusal = Refusal("invalid_request", f"the message cannot be decoded: {error}")
         if self._refuse_and_advance(consumer, partition, offset, refusal, offset + 1):
             details = {"topic": partition.topic, "partition": partition.number, "offset": offset}
@@ -422,7 +357,7 @@ class Reader:
         self, consumer: Consumer, partition: Partition, refused: int, refusal: Refusal, following: int
     ) -> bool:
         """Record a refusal and move the offset on in one commit. False if the partition has to wait."""
-        expected = self._next[partition]
+        expected = self._partitions.next[partition]
 
         def unit(tx: Tx) -> Refusal | Unreachable:
             outcome = record_refusal(tx, _place(partition, refused, tx.now), refusal)
@@ -432,7 +367,7 @@ class Reader:
 
         outcome = self._store.run_now(unit)
         if isinstance(outcome, Unreachable):
-            self._wait(consumer, partition, outcome.account)
+            self._partitions.wait(consumer, partition, outcome.account)
             return False
         return True
 
@@ -461,8 +396,3 @@ def _parse(record: Record) -> Received:
     message = kafka_message.read(_place(partition, offset, record.timestamp()[1]), headers, record.value() or b"")
     texts = {name: raw.decode("latin-1") for name, raw in headers or () if isinstance(raw, bytes)}
     return Received(partition, offset, texts, message)
-
-
-def _text(error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    return reason.str() if isinstance(reason, KafkaError) else str(error)

@@ -18,7 +18,7 @@ from gatepost import accounts, settings
 from gatepost.core import logging
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.ingest import kafka as bus
-from gatepost.ingest import kafka_offsets, message
+from gatepost.ingest import kafka_offsets, kafka_partitions, message
 from gatepost.ledger.publishable import Event
 from gatepost.run.app import Runtime
 from gatepost.settings import KafkaTopics
@@ -298,7 +298,7 @@ def test_a_partition_whose_beginning_is_unknown_is_read(
     opened: Runtime, cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
     """Kafka does not report it in time, for example because the partition has no leader."""
-    monkeypatch.setattr(bus, "REQUEST_TIMEOUT", 0.0)
+    monkeypatch.setattr(kafka_partitions, "REQUEST_TIMEOUT", 0.0)
     cluster.publish(topic, *map(event, range(3)), partition=0)
     with consuming(opened, cluster.servers, topic):
         wait_until(lambda: numbers(opened) == [0, 1, 2], "the events")
