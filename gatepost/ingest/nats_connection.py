@@ -102,6 +102,7 @@ async def prepare_consumer(connection: Client, stream: str) -> int:
 
     Returns the largest number of bytes that it allows in a request, or 0 if it has no limit.
     """
+    await _try_to_acknowledge(connection, stream)
     config = await _consumer(connection, stream)
     if config is None:
         wanted = api.ConsumerConfig(
@@ -111,7 +112,6 @@ async def prepare_consumer(connection: Client, stream: str) -> int:
         await connection.jetstream().add_consumer(stream, wanted)
         config = {"ack_policy": "explicit"}
     _check_consumer(config)
-    await _try_to_acknowledge(connection, stream)
     return int(config.get("max_bytes", 0))
 
 
@@ -120,10 +120,10 @@ async def problem(url: str, stream: str) -> str:
     reported: list[Exception | None] = []
     try:
         async with connect(url, reported.append) as connection:
+            await _try_to_acknowledge(connection, stream)
             config = await _consumer(connection, stream)
             if config is not None:
                 _check_consumer(config)
-            await _try_to_acknowledge(connection, stream)
             return next((text(error) for error in reported if error), "")
     except OUTAGES as error:
         return text(next((each for each in reported if each), error))
@@ -159,7 +159,6 @@ async def _try_to_acknowledge(connection: Client, stream: str) -> None:
     """Acknowledge no message, so that NATS reports a missing permission before a message is read.
 
     There is no message 0, and "+WPI" would only extend the time until it is redelivered. NATS checks the subject in
-    either case, and reports an error before it responds to the flush.
+    either case. It reports an error before it responds to a request that is sent afterwards.
     """
     await connection.publish(f"$JS.ACK.{stream}.{CONSUMER}.1.0.0.0.0", b"+WPI")
-    await connection.flush()

@@ -606,6 +606,9 @@ def test_a_missing_permission_is_reported_once(
             url = f"nats://gatepost:x@127.0.0.1:{server.port}"
             if "NEXT" not in missing:
                 assert "permissions violation" in asyncio.run(nats_connection.problem(url, "s"))
+            delivered = server.consumer("s", CONSUMER, admin).delivered
+            assert delivered is not None
+            assert delivered.consumer_seq == 0
             server.stop()
             configure(NEEDED)
             server.start()
