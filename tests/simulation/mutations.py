@@ -28,8 +28,8 @@ MUTATIONS = [
     Mutation(
         "chores sleep long after a stall",
         "core/repeat.py",
-        "await asyncio.sleep(pause(self._every, shorter, failed=failed, share=self._share, defects=self._defects))",
-        "await asyncio.sleep(max(self._every, 20 * took))",
+        "await self._pause(pause(self._every, shorter, failed=failed, share=self._share, defects=self._defects))",
+        "await self._pause(max(self._every, 20 * took))",
         seed=8,
     ),
     Mutation(
