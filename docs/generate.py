@@ -155,7 +155,7 @@ def delivery_numbers(_part: str) -> str:
             "of these, to all endpoints whose window is 1",
             f"{slots // 4} in total, {(slots // 4 - slots // 32) // 2} for one account, fewer if others use them",
         ),
-        ("deliveries claimed in one commit", f"{schedule.BATCH} on PostgreSQL, {schedule.BATCH // 2} on SQLite"),
+        ("deliveries claimed in one commit", f"{schedule.BATCH}"),
         ("lease", f"the endpoint's `timeout` plus {_duration(int(LEASE.total_seconds()))}"),
         ("jitter", f"{plan._JITTER:.0%} in either direction"),
         ("longest `Retry-After`, if the endpoint does not set `max_retry_after`", _duration(endpoints.MAX_RETRY_AFTER)),

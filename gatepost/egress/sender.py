@@ -20,7 +20,7 @@ from gatepost.egress.resolver import NOT_LOOKED_UP, NOT_PUBLIC, LookUp, LookupRe
 from gatepost.egress.shortage import Shortage
 from gatepost.egress.transfer import NAME_TTL, Outgoing, PendingLookup, SendResult, Target, Transfer, milliseconds
 
-MAX_IDLE_CONNECTIONS = 1024
+MAX_IDLE_CONNECTIONS = 512
 _MAX_TARGETS = 10_000  # cached
 
 

@@ -17,9 +17,9 @@ class Task(NamedTuple):
     turns: list[Turn]
 
 
-def turns(shards: Shards | None, schedule: Schedule, now: int, most: int) -> list[Turn]:
+def turns(shards: Shards | None, schedule: Schedule, now: int) -> list[Turn]:
     """What to claim now. Endpoints on a node that is down are tried again later."""
-    found = schedule.turns(now, most)
+    found = schedule.turns(now)
     if shards is None or not shards.down:
         return found
     for turn in found:

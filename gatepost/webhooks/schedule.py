@@ -15,8 +15,8 @@ from gatepost.store.pending import Key
 from gatepost.webhooks.queue_rows import Lane
 from gatepost.webhooks.schedule_state import Checks, EndpointState, Parked, Position, Ready, Slots
 
-SLOTS = 1024  # attempts in flight at once
-BATCH = 256  # claimed in one commit at most
+SLOTS = 512  # attempts in flight at once
+BATCH = 128  # claimed in one commit
 _MIN_TURN = 8  # deliveries of one endpoint in one turn, however many endpoints wait
 _INACTIVE_FOR = 1_000  # milliseconds before an inactive endpoint is tried again
 _MOST_INACTIVE = 60_000  # the same after claims that failed

@@ -26,7 +26,7 @@ from gatepost.webhooks.claim import Claimed
 from gatepost.webhooks.open_claims import OpenClaims
 from gatepost.webhooks.peers import BEAT_EVERY, Peers
 from gatepost.webhooks.queue_rows import Lane
-from gatepost.webhooks.schedule import BATCH, SLOTS, Schedule, Turn
+from gatepost.webhooks.schedule import SLOTS, Schedule, Turn
 from gatepost.webhooks.service import Service
 from gatepost.webhooks.settle import FinishedAttempt, Settled
 
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 POLL_EVERY = 1.0
 _FINISH_FOR = 2.0  # seconds that a stopping worker has to cut off attempts, and to finish a heartbeat
 SETTLE_FOR = 5.0  # seconds that a stopping worker has to settle its last attempts
-# Deliveries that one commit settles, and that it claims. Other writers of an SQLite file wait for the commit.
-_BATCH = {"sqlite": BATCH // 2, "postgres": BATCH}
+SETTLED_AT_ONCE = 128
 _CYCLES = {"sqlite": 1, "postgres": 2}  # at a time: one is prepared while the database server works on the other
 _RETRY_STORE = 0.5  # seconds
 _SHARE = 20.0  # a chore takes at most a twentieth of the time
@@ -67,7 +66,6 @@ class Worker:
             service, self.name, self._schedule, queues=_CYCLES[store.dialect], now=self._now, make_sender=make_sender,
             proxy=proxy, ca=ca, traces=traces,
         )  # fmt: skip
-        self._batch = _BATCH[store.dialect]
         self._cycles = 0  # that are running
         self._open_claims = OpenClaims(store, self._id)
         self._loop = asyncio.get_running_loop()
@@ -138,8 +136,8 @@ class Worker:
                 continue
             short = self._loop.time() < self._attempts.short_until
             claims = not (self._attempts.draining or searching or short)
-            turns = by_node.turns(self._store.shards, self._schedule, now, self._batch) if claims else []
-            attempts = [] if searching else by_node.take(self._store.shards, finished, self._batch)
+            turns = by_node.turns(self._store.shards, self._schedule, now) if claims else []
+            attempts = [] if searching else by_node.take(self._store.shards, finished, SETTLED_AT_ONCE)
             if not turns and not attempts:
                 await self._wait(now)
                 continue

@@ -47,7 +47,7 @@ def test_figures_follow_from_the_costs() -> None:
     assert found.value("archive per day") == 52 * 10_000 * 86_400
     assert found.value("network out") == 520 * 10_000 + 300 * 2_500
     slow = capacity.capacity(Load(deliveries=10_000, accounts=1, receiver_ms=1000))
-    assert slow.value("deliverers") == 17  # 10,000 in flight of 1024 slots at 60 %
+    assert slow.value("deliverers") == 33  # 10,000 in flight of 512 slots at 60 %
 
 
 def test_one_primary_is_enough_until_a_limit_is_reached() -> None:

@@ -69,5 +69,5 @@ def test_the_same_parameters_give_the_same_result(results: dict[str, Scenario]) 
 
 
 def test_slow_receivers_use_up_the_slots() -> None:
-    assert Deliverer(221, 10).capacity == pytest.approx(256 / (3 + 256 * 0.221) * 1000, rel=0.001)
-    assert Deliverer(221, 1000).capacity == pytest.approx(768 / (1000 + 3 + 256 * 0.221) * 1000, rel=0.001)
+    assert Deliverer(221, 10).capacity == pytest.approx(128 / 31.288 * 1000, rel=0.001)
+    assert Deliverer(221, 1000).capacity == pytest.approx(384 / 1031.288 * 1000, rel=0.001)
