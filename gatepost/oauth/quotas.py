@@ -104,7 +104,7 @@ class QuotaMeter:
                 self._count_refused(Quotas(each.account, each.client), each.count, each.rule)
 
     def _to_minute(self, at: datetime) -> None:
-        """Begin to count anew in another minute, also in an earlier one if the clock was set back.
+        """Start at zero in another minute, also in an earlier one if the clock was set back.
 
         A request that began before the end of a minute can be counted after it. It belongs to the new one.
         """
