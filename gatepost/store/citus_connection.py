@@ -17,7 +17,8 @@ from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.node_watch import CONNECT_TIMEOUT
 from gatepost.store.pending import PendingWrites, Row
-from gatepost.store.postgres_connection import PostgresConnection, columns_of, possible_keys
+from gatepost.store.postgres_arrays import columns_of
+from gatepost.store.postgres_connection import PostgresConnection, possible_keys
 from gatepost.store.shards import BY_ACCOUNT, TWO_PHASE_TABLE, Shards
 from gatepost.store.transaction import READ_ONLY
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from gatepost.store.cache import Cache
 from gatepost.store.pending import PendingWrites, Row
 from gatepost.store.shards import Node, Shards
-from gatepost.store.transaction import Engine, precompute
+from gatepost.store.transaction import Connection, Engine, Precomputed, Tx, precompute, prefetch
 from gatepost.store.work import Work
 
 MOST_UNITS = 200
-_MOST_ROWS = 1500  # rows inserted by one commit, unless a single unit inserts more
+MOST_ROWS = 1500  # rows inserted by one commit, unless a single unit inserts more
 _NOTHING = PendingWrites()
 
 
@@ -58,7 +58,7 @@ def _bounded(works: list[Work]) -> Iterator[list[Work]]:
     rows = 0
     for work in works:
         of_work = work.precomputed.pending if work.precomputed is not None else _NOTHING
-        if len(batch) == MOST_UNITS or rows > _MOST_ROWS or not keys.isdisjoint(of_work.keys):
+        if len(batch) == MOST_UNITS or rows > MOST_ROWS or not keys.isdisjoint(of_work.keys):
             yield batch
             batch, keys, rows = [], set(), 0
         batch.append(work)
@@ -66,3 +66,32 @@ def _bounded(works: list[Work]) -> Iterator[list[Work]]:
         rows += of_work.size
     if batch:
         yield batch
+
+
+def precompute_prefetched(
+    connection: Connection, cache: Cache, at: datetime, engine: Engine, batch: list[Work]
+) -> None:  # fmt: skip
+    """Run the units that prefetch a row, with the rows read for all of them. If one fails, none is precomputed."""
+    prefetching = [work for work in batch if work.hints.prefetch is not None]
+    if not prefetching:
+        return
+    group = prefetch(connection, cache, at, engine, [work.hints for work in prefetching])
+    computed: list[Precomputed] = []
+    for work in prefetching:
+        tx = Tx(connection, cache, at, engine, group)
+        result = work.unit(tx)
+        tx.finish()
+        computed.append(Precomputed(cache.mark, result, tx.pending))
+    for work, precomputed in zip(prefetching, computed, strict=True):
+        work.precomputed = precomputed
+
+
+def merged(works: list[Work], mark: object) -> PendingWrites | None:
+    """The writes of units that ran ahead, if the cache still has this mark. None if one of them must run."""
+    pending = PendingWrites()
+    for work in works:
+        ahead = work.precomputed
+        if ahead is None or ahead.mark is not mark or not ahead.pending.is_repeatable:
+            return None
+        pending.add(ahead.pending)
+    return pending

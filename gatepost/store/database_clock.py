@@ -36,10 +36,18 @@ class DatabaseClock:
             return self._local()
         return anchor.at + timedelta(seconds=self._elapsed() - anchor.reading)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a measurement."""
+        return self._is_due(self._anchor, self._elapsed())
+
+    def _is_due(self, anchor: _Anchor | None, at: float) -> bool:
+        return self._follow and (anchor is None or at - anchor.reading >= EVERY)
+
     def measure(self, database: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Ask the server, unless it was asked within the last minute."""
         anchor, before = self._anchor, self._elapsed()
-        if not self._follow or (anchor is not None and before - anchor.reading < EVERY):
+        if not self._is_due(anchor, before):
             return
         [(at,)] = database.execute("SELECT clock_timestamp()").fetchall()
         after = self._elapsed()

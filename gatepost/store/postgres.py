@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar, cast
@@ -23,6 +24,7 @@ from gatepost.store import commit_groups, sql_loader, threads
 from gatepost.store.cache import Cache
 from gatepost.store.citus_connection import CitusConnection
 from gatepost.store.database_clock import DatabaseClock
+from gatepost.store.loop_commits import LoopCommits
 from gatepost.store.node_watch import NodeWatch, load_shards
 from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites
@@ -37,7 +39,6 @@ from gatepost.store.transaction import (
     FanOut,
     Group,
     Hints,
-    Precomputed,
     Tx,
     Unit,
     precompute,
@@ -87,13 +88,14 @@ class PostgresStore:
         self._units: Queue = SimpleQueue()
         self._appends: Queue = SimpleQueue()
         self._reads: Queue = SimpleQueue()
-        self._appending = Gathering(self._appends.put)
         self._reading = Gathering(self._reads.put)
         self._turns = Turns()
         self.lines: list[_ThreadConnection] = []
         self.shards: Shards | None = None  # known after the first connection
         self.node_watch = NodeWatch(self.server.open, self.lines)
         self._shared = _ThreadConnection(self, "append")
+        self._loop_commits = LoopCommits(self._shared, self._appends.put, partial(self._committed, self._shared))
+        self._appending = Gathering(self._loop_commits.hand_over)
         self._wakeup_sender = Notifier(self.server.open)
         self._threads = [Thread(target=self._run_each, args=(self._units, "write"), daemon=True) for _ in range(POOL)]
         self._threads += [
@@ -212,14 +214,16 @@ class PostgresStore:
         """Run all waiting units that only append in as few transactions as possible."""
         while (gathered := self._appends.get()) is not None:
             works = [work for work in gathered if not work.left]
-            for batch in commit_groups.batches(works, self.shards, self._shared.cache, self._engine, self.now()):
-                self._append(batch)
+            with self._loop_commits.paused():
+                for batch in commit_groups.batches(works, self.shards, self._shared.cache, self._engine, self.now()):
+                    self._append(batch)
             own = [work for work in gathered if isinstance(work.error, AppendOnly)]
             settle(work for work in gathered if work not in own)
             for work in own:
                 work.error = None
                 self._units.put([work])
-        self._shared.disconnect()
+        with self._loop_commits.paused():
+            self._shared.disconnect()
 
     def _append(self, batch: list[Work]) -> None:
         if not self._append_at_once(batch):
@@ -260,19 +264,14 @@ class PostgresStore:
         line = self._shared
         if any(work.hints.prefetch is None and work.precomputed is None for work in batch) or line.cache.changes < 0:
             return False
-        pending = PendingWrites()
         began = time.monotonic()
         try:
             connection = line.connected()
             if connection.pooled:
                 return False
             self.database_clock.measure(connection.database)
-            _precompute(connection, line.cache, self.now(), self._engine, batch)
-            for work in batch:
-                ahead = work.precomputed
-                if ahead is None or ahead.mark is not line.cache.mark or not ahead.pending.is_repeatable:
-                    return False
-                pending.add(ahead.pending)
+            commit_groups.precompute_prefetched(connection, line.cache, self.now(), self._engine, batch)
+            pending = commit_groups.merged(batch, line.cache.mark)
             if not pending or not connection.write_pending(pending, unless_changed=line.cache):
                 return False
         except Exception as error:  # noqa: BLE001 (the transaction that follows reports the error)
@@ -333,24 +332,6 @@ def _run_unit(work: Work, tx: Tx, cache: Cache, mode: str) -> PendingWrites | No
     return tx.pending
 
 
-def _precompute(
-    connection: Connected, cache: Cache, at: datetime, engine: Engine, batch: list[Work]
-) -> None:  # fmt: skip
-    """Run the units that prefetch a row, with the rows read for all of them. If one fails, none is precomputed."""
-    prefetching = [work for work in batch if work.hints.prefetch is not None]
-    if not prefetching:
-        return
-    group = prefetch(connection, cache, at, engine, [work.hints for work in prefetching])
-    computed: list[Precomputed] = []
-    for work in prefetching:
-        tx = Tx(connection, cache, at, engine, group)
-        result = work.unit(tx)
-        tx.finish()
-        computed.append(Precomputed(cache.mark, result, tx.pending))
-    for work, precomputed in zip(prefetching, computed, strict=True):
-        work.precomputed = precomputed
-
-
 class _ThreadConnection:
     """The connection of a thread, which is opened again after it broke, and its cache."""
 
@@ -376,6 +357,14 @@ class _ThreadConnection:
             self._store.database_clock.measure(connection.database)
             self.cache.refresh(connection)
             yield connection
+
+    @property
+    def plain(self) -> PostgresConnection | None:
+        """The connection if it is open, leads directly to the server, and has nothing to do but single statements."""
+        connection = self._connection
+        if not isinstance(connection, PostgresConnection) or connection.pooled or self._store.database_clock.is_due:
+            return None
+        return connection
 
     def connected(self) -> Connected:
         """The connection, which is busy from now on."""

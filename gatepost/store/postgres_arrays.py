@@ -5,13 +5,15 @@ and each element after its length, or -1 for NULL.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import postgres
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
+
+from gatepost.store import sql_loader
 
 _HEADER = struct.Struct("!iiIii")
 _NULL = (-1).to_bytes(4, "big", signed=True)
@@ -90,3 +92,18 @@ def encode(kind: str, values: Sequence[Any]) -> Array:
         raise psycopg.DataError(f"a number is too large for {kind}") from None
     header = _HEADER.pack(1, None in values, postgres.types[kind].oid, len(values), 1)
     return _OF_TYPE[kind][0](header + elements)
+
+
+def columns_of(text: str, rows: list[tuple[Any, ...]], prefix: str = "") -> dict[str, Array]:
+    """The columns of the rows that a statement is given, as arrays."""
+    return of_columns(text, by_name(text, rows), prefix)
+
+
+def by_name(text: str, rows: list[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """The columns of the rows that a statement is given."""
+    return dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True))
+
+
+def of_columns(text: str, columns: Mapping[str, Sequence[Any]], prefix: str = "") -> dict[str, Array]:
+    """The columns that the statement takes as arrays."""
+    return {prefix + name: encode(kind, columns[name]) for name, kind in sql_loader.array_types(text).items()}

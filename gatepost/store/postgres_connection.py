@@ -4,18 +4,18 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from gatepost.core.errors import BadSetting, Unavailable
-from gatepost.store import dead_rows, postgres_arrays, sql_loader
+from gatepost.store import combined_statement, dead_rows, postgres_arrays, sql_loader
 from gatepost.store.cache import Cache
+from gatepost.store.combined_statement import CombinedStatement
 from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.transaction import READ_ONLY
 
@@ -69,12 +69,7 @@ _IN_PARTITIONS = re.compile(r"\b(?:FROM|JOIN) (?:entries|deliveries|attempts)\w*
 _PLAN_EACH = "SET LOCAL plan_cache_mode = force_custom_plan"
 # Of a table that was empty, a plan may use any index, even one that cannot find a key among many rows.
 _PLANS_FOR = 1.0  # seconds
-_UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
-  AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
-_NAME = re.compile(r"%\((\w+)\)[bs]")
-_GIVEN = re.compile(
-    r"WITH given \((?P<columns>.*?)\) AS \(SELECT \* FROM (?P<unnest>unnest\(.*?\))\)\s*(?P<text>.*)", re.DOTALL
-)
+DISCARD_PLANS = b"DISCARD PLANS"
 
 
 class AppendOnly(Exception):
@@ -101,6 +96,7 @@ class PostgresConnection:
         self._has_read_truncatable = False
         self._plans_each = False  # in this transaction
         self._plans_until = 0.0
+        self.prepared: dict[str, bytes] = {}  # texts that `LoopCommits` prepared, and their names
         database.add_notice_handler(self._notice)
         if mode == "read":  # one snapshot for everything that a unit reads
             database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -122,7 +118,7 @@ class PostgresConnection:
             yield
             if self._has_read_truncatable and self.database.execute(_TRUNCATED).fetchall():
                 raise Again("a table was truncated")
-        self._check_replicated()
+        self.check_replicated()
 
     def _set(self, *, local: bool) -> None:
         """Set the session up, or only the transaction: a pooler may run the next one in another session.
@@ -144,9 +140,15 @@ class PostgresConnection:
 
     def _discard_plans(self) -> None:
         """Have statements planned again, if their plans have been used for long enough."""
-        if self.mode != "read" and not self.pooled and time.monotonic() >= self._plans_until:
-            self.database.execute("DISCARD PLANS")
-            self._plans_until = time.monotonic() + _PLANS_FOR
+        if self.must_discard_plans():
+            self.database.execute(DISCARD_PLANS)
+
+    def must_discard_plans(self) -> bool:
+        """Whether plans have been used for long enough. The caller then discards them."""
+        if self.mode == "read" or self.pooled or time.monotonic() < self._plans_until:
+            return False
+        self._plans_until = time.monotonic() + _PLANS_FOR
+        return True
 
     def shut_down(self) -> None:
         shut_down(self.database)
@@ -155,7 +157,8 @@ class PostgresConnection:
         """PostgreSQL only warns if a commit is cancelled while it waits for its standbys, and reports success."""
         self._unreplicated = self._unreplicated or notice.source_function == "SyncRepWaitForLSN"
 
-    def _check_replicated(self) -> None:
+    def check_replicated(self) -> None:
+        """Raise an error if the last commit was cancelled while it waited for its standbys."""
         if self._unreplicated:
             self._unreplicated = False
             raise psycopg.OperationalError("a commit was cancelled before a standby had it")
@@ -193,7 +196,9 @@ class PostgresConnection:
         results: list[list[Row]] = [[] for _ in parameters]
         if parameters:
             text = self._statements[statement]
-            columns = _arrays(text, {name: [values[name] for values in parameters] for name in parameters[0]})
+            columns = postgres_arrays.of_columns(
+                text, {name: [values[name] for values in parameters] for name in parameters[0]}
+            )
             for row in self.database.execute(text, columns, prepare=True, binary=True):
                 results[row[0] - 1].append(row[1:])
         return results
@@ -225,23 +230,18 @@ class PostgresConnection:
             return True
         if self.mode == "read":
             raise TypeError(READ_ONLY)
-        parameters: dict[str, Any] = {}
         if unless_changed is not None:
             self._discard_plans()
-            parameters |= {"changes": unless_changed.changes, "ends": unless_changed.ends}
-        conditional = [(self._statements[name], self._statements[check]) for name, check in pending.conditional]
-        for number, ((text, _), rows) in enumerate(zip(conditional, pending.conditional.values(), strict=True)):
-            parameters |= columns_of(text, sorted(rows), f"c{number}_") | {f"c{number}": len(rows)}
-        appended = [(self._statements[name], rows) for name, rows in pending.statements()]
-        for number, (text, rows) in enumerate(appended):
-            parameters |= columns_of(text, rows, f"a{number}_")
-        text = _combined(tuple(conditional), tuple(text for text, _ in appended), unless_changed is not None)
-        numbered, names = _numbered(text)
+        statement = self.combined(pending, unless_changed)
         cursor = psycopg.RawCursor(self.database)
-        cursor.execute(numbered, [parameters[name] for name in names], prepare=True, binary=True)
+        cursor.execute(statement.text, statement.values, prepare=True, binary=True)
         [(written,)] = cursor.fetchall()
-        self._check_replicated()  # without a transaction around it, the statement commits
+        self.check_replicated()  # without a transaction around it, the statement commits
         return bool(written)
+
+    def combined(self, pending: PendingWrites, unless_changed: Cache | None) -> CombinedStatement:
+        """The one statement that makes all pending writes."""
+        return combined_statement.combine(self._statements, pending, unless_changed)
 
     def possible_keys(self, pending: list[PendingWrites]) -> set[Row] | None:
         """The keys of the conditional writes that are possible now. None if there are no conditional writes."""
@@ -275,81 +275,11 @@ def possible_keys(
 
 def about(text: str, rows: list[Row]) -> tuple[str, dict[str, Any]]:
     """The text of a statement about these rows, and its parameters."""
-    columns = _columns(text, rows)
-    parameters = _arrays(text, columns)
+    columns = postgres_arrays.by_name(text, rows)
+    parameters = postgres_arrays.of_columns(text, columns)
     if sql_loader.is_about_days(text):
         text = sql_loader.in_days_of(text, columns.get("id") or columns["since"] + columns["until"])
     return text, parameters
-
-
-def columns_of(text: str, rows: list[Row], prefix: str = "") -> dict[str, Any]:
-    """An array for each column."""
-    return _arrays(text, _columns(text, rows), prefix)
-
-
-def _columns(text: str, rows: list[Row]) -> dict[str, tuple[Any, ...]]:
-    return dict(zip(sql_loader.given_columns(text), zip(*rows, strict=True), strict=True))
-
-
-def _arrays(text: str, columns: Mapping[str, Sequence[Any]], prefix: str = "") -> dict[str, Any]:
-    """The columns that the statement takes as arrays."""
-    return {
-        prefix + name: postgres_arrays.encode(kind, columns[name])
-        for name, kind in sql_loader.array_types(text).items()
-    }
-
-
-@cache
-def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...], unless_changed: bool) -> str:
-    """One statement that runs all of these, or none of them. It returns whether it ran them.
-
-    The check of a conditional write returns the rows that can be written, so their number decides. If it is too small,
-    every statement is given no rows.
-    """
-    parts: list[str] = []
-    conditions = [_UNCHANGED] if unless_changed else []
-    updates: list[str] = []
-    for number, (update, check) in enumerate(conditional):
-        columns, unnest, text = _split(update, f"c{number}_")
-        parts += [
-            f"all{number} ({columns}) AS (SELECT * FROM {unnest})",
-            f"locked{number} AS ({_with_table(_split(check, f'c{number}_')[2], f'all{number}')})",
-        ]
-        conditions.append(f"(SELECT count(*) FROM locked{number}) = %(c{number})b::bigint")
-        updates += [
-            f"if{number} AS (SELECT * FROM all{number} WHERE (SELECT met FROM condition))",
-            f"updated{number} AS ({_with_table(text, f'if{number}')})",
-        ]
-    parts += [f"condition AS (SELECT {' AND '.join(conditions) or 'true'} AS met)", *updates]
-    for number, statement in enumerate(appended):
-        columns, unnest, text = _split(statement, f"a{number}_")
-        parts += [
-            f"rows{number} ({columns}) AS (SELECT * FROM {unnest} WHERE (SELECT met FROM condition))",
-            f"appended{number} AS ({_with_table(text, f'rows{number}')})",
-        ]
-    return f"WITH {', '.join(parts)} SELECT met FROM condition"
-
-
-@cache
-def _numbered(text: str) -> tuple[str, list[str]]:
-    """The text with numbered parameters, and their names in this order.
-
-    For a text with so many parameters, the driver would do this each time.
-    """
-    names = list(dict.fromkeys(_NAME.findall(text)))
-    return _NAME.sub(lambda match: f"${names.index(match[1]) + 1}", text).replace("%%", "%"), names
-
-
-def _split(statement: str, prefix: str) -> tuple[str, str, str]:
-    """The columns of `given`, the arrays that it is made of, and the text that uses it."""
-    match = _GIVEN.fullmatch(statement.replace("%(", f"%({prefix}"))
-    if match is None:
-        raise ValueError(f"this statement is given no rows: {statement}")
-    return match["columns"], match["unnest"], match["text"]
-
-
-def _with_table(text: str, name: str) -> str:
-    return re.sub(r"\bgiven\b", name, text)
 
 
 def shut_down(database: Database) -> None:

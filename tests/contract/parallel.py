@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import uvloop
+
 from gatepost.ledger import seal_rows
 from gatepost.store.interface import Store
 from gatepost.store.transaction import NO_HINTS, Hints, Tx, Unit
@@ -26,7 +28,7 @@ def run(stores: Store | Sequence[Store], units: Iterable[Unit[T]], hints: Hints 
             ]
             return await asyncio.gather(*running, return_exceptions=True)
 
-    return asyncio.run(run_all())
+    return uvloop.run(run_all())
 
 
 def run_in_one_batch(store: Store, units: Sequence[Unit[T]], hints: Hints = NO_HINTS) -> list[Any]:
@@ -43,7 +45,7 @@ def run_in_one_batch(store: Store, units: Sequence[Unit[T]], hints: Hints = NO_H
             await busy
             return await asyncio.gather(*running, return_exceptions=True)
 
-    return asyncio.run(run_all())
+    return uvloop.run(run_all())
 
 
 class Busy:

@@ -1,0 +1,205 @@
+"""Commits that the event loop itself sends to PostgreSQL, without waiting for their outcome.
+
+Threads compete with the event loop for the interpreter lock. To hand a commit to one, and its outcome back, took about
+as long as the commit.
+"""
+
+import asyncio
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Protocol
+
+import psycopg
+from psycopg.pq import ExecStatus, Format
+
+from gatepost.store.cache import Cache
+from gatepost.store.combined_statement import CombinedStatement
+from gatepost.store.commit_groups import MOST_ROWS, MOST_UNITS, merged
+from gatepost.store.pending import PendingWrites
+from gatepost.store.postgres_arrays import Array
+from gatepost.store.postgres_connection import DISCARD_PLANS, PostgresConnection
+from gatepost.store.work import Work, resolve
+
+_LOOK = 0.1  # seconds after which the thread looks whether an event loop still runs
+
+
+class Line(Protocol):
+    """The connection of the thread that appends."""
+
+    cache: Cache
+    busy_since: float
+
+    @property
+    def plain(self) -> PostgresConnection | None: ...
+    def disconnect(self) -> None: ...
+
+
+OnCommitted = Callable[[list[Work], float, PendingWrites], None]  # with when it began, and what was written
+
+
+class LoopCommits:
+    """Commits over the connection of the thread that appends.
+
+    One commit is under way at a time, and meanwhile the thread does not use the connection. The thread gets all units
+    that have to run, that depend on definitions which have changed, or whose commit failed. At worst such a commit is
+    made twice, as after any commit with an unknown outcome.
+    """
+
+    def __init__(self, line: Line, to_thread: Callable[[list[Work]], None], on_committed: OnCommitted) -> None:
+        self._line = line
+        self._to_thread = to_thread
+        self._on_committed = on_committed
+        self._connection_is_free = threading.Lock()
+        self._under_way: _Commit | None = None
+        self._numbers = itertools.count()
+
+    def hand_over(self, works: list[Work]) -> None:
+        """Begin to commit units of the running event loop, or pass them to the thread."""
+        if not self._connection_is_free.acquire(blocking=False):
+            self._to_thread(works)
+            return
+        try:
+            self._under_way = self._begin(works)
+        except Exception:  # noqa: BLE001 (the thread finds the cause, and reports it)
+            self._under_way = None
+        if self._under_way is None:
+            self._release()
+            self._to_thread(works)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Wait for the commit that is under way, and let none begin. Called by the thread."""
+        while not self._connection_is_free.acquire(timeout=_LOOK):
+            commit = self._under_way
+            if commit is not None and not commit.loop.is_running():  # it will not see the outcome
+                self._under_way = None
+                self._line.disconnect()
+                self._to_thread(commit.works)
+                break
+        try:
+            yield
+        finally:
+            self._connection_is_free.release()
+
+    def _begin(self, works: list[Work]) -> "_Commit | None":
+        line = self._line
+        connection, cache = line.plain, line.cache
+        if connection is None or cache.changes < 0 or len(works) > MOST_UNITS:
+            return None
+        pending = merged([work for work in works if not work.left], cache.mark)
+        if not pending or pending.conditional or pending.size > MOST_ROWS:
+            return None
+        line.busy_since = time.monotonic()
+        commit = _Commit(works, pending, connection, connection.combined(pending, cache), self._end)
+        commit.start(b"gatepost_%d" % next(self._numbers))
+        return commit
+
+    def _end(self, commit: "_Commit", *, written: bool) -> None:
+        """The outcome of a commit is known."""
+        if commit is not self._under_way:  # its loop had stopped
+            return
+        began = self._line.busy_since
+        self._release()
+        if not written:
+            self._to_thread(commit.works)
+            return
+        for work in commit.works:
+            if work.precomputed is not None:
+                work.result = work.precomputed.result
+        resolve(commit.works)
+        self._on_committed(commit.works, began, commit.pending)
+
+    def _release(self) -> None:
+        self._line.busy_since = 0.0
+        self._under_way = None
+        self._connection_is_free.release()
+
+
+class _Commit:
+    """A commit: its statement, and what has to come before it. Each step is sent when the one before has succeeded."""
+
+    def __init__(
+        self, works: list[Work], pending: PendingWrites, connection: PostgresConnection, statement: CombinedStatement,
+        end: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self.works = works
+        self.pending = pending
+        self.loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._statement = statement
+        self._pgconn = connection.database.pgconn
+        self._socket = self._pgconn.socket
+        self._steps: deque[Callable[[], None]] = deque()
+        self._end = end
+        self._failed = False
+        self._written = False
+
+    def start(self, new_name: bytes) -> None:
+        """Begin the commit. The statement gets this name if it has to be prepared."""
+        if self._connection.must_discard_plans():
+            self._steps.append(partial(self._pgconn.send_query, DISCARD_PLANS))
+        name = self._connection.prepared.get(self._statement.text)
+        if name is None:
+            name = new_name
+            self._steps.append(partial(self._pgconn.send_prepare, name, self._statement.text.encode()))
+        self._steps.append(partial(self._send_statement, name))
+        self._send()
+        self.loop.remove_reader(self._socket)  # of a connection that was closed and had the same number
+        self.loop.add_reader(self._socket, self._receive)
+
+    def _send_statement(self, name: bytes) -> None:
+        self._connection.prepared[self._statement.text] = name
+        values = [_encoded(value) for value in self._statement.values]
+        self._pgconn.send_query_prepared(name, values, [Format.BINARY] * len(values))
+
+    def _send(self) -> None:
+        self._steps.popleft()()
+        if self._pgconn.flush():  # the socket did not take all of it
+            self.loop.add_writer(self._socket, self._flush)
+
+    def _flush(self) -> None:
+        with suppress(psycopg.Error):  # then reading fails, too
+            if self._pgconn.flush():
+                return
+        self.loop.remove_writer(self._socket)
+
+    def _receive(self) -> None:
+        """Read all that there is: of a connection that was reset, the event loop tells only once."""
+        try:
+            for _ in range(2):
+                self._pgconn.consume_input()
+                if self._go_on():
+                    self._connection.check_replicated()
+                    self._finish(written=self._written and not self._failed)
+                    return
+        except Exception:  # noqa: BLE001 (the thread finds the cause, and reports it)
+            self._finish(written=False)
+
+    def _go_on(self) -> bool:
+        """Send the next step if the one before has ended. True if all have."""
+        while not self._pgconn.is_busy():
+            result = self._pgconn.get_result()
+            if result is not None:
+                self._failed |= result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+                self._written = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) == b"t"
+            elif self._failed or not self._steps:
+                return True
+            else:
+                self._send()
+        return False
+
+    def _finish(self, *, written: bool) -> None:
+        if self._failed:  # perhaps the server has forgotten it
+            self._connection.prepared.pop(self._statement.text, None)
+        self.loop.remove_reader(self._socket)
+        self.loop.remove_writer(self._socket)
+        self._end(self, written=written)
+
+
+def _encoded(value: Array | int) -> bytes:
+    return value.to_bytes(8, "big", signed=True) if isinstance(value, int) else value.encoded

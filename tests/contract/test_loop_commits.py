@@ -1,0 +1,268 @@
+"""PostgreSQL: the event loop sends commits of units that ran ahead. A commit that fails there is made by the thread."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import msgspec
+import psycopg
+import pytest
+import uvloop
+
+from gatepost import accounts
+from gatepost.accounts import Account, account_rows
+from gatepost.core import ids
+from gatepost.store.loop_commits import LoopCommits
+from gatepost.store.postgres import PostgresStore
+from gatepost.store.transaction import APPEND_ONLY, Tx, Unit
+from gatepost.store.work import Work
+from gatepost.webhooks import subscription_rows
+from gatepost.webhooks.fanout import create_deliveries
+from tests.contract import make, parallel
+from tests.contract.backends import FakeClock
+from tests.waiting import wait_until
+
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture
+def store(schema_url: str, watch: FakeClock) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(schema_url, watch, create_deliveries, follow=True)) as opened:
+        opened.migrate()
+        yield opened
+
+
+@pytest.fixture
+def operator(schema_url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    with psycopg.connect(schema_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def account(store: PostgresStore) -> str:
+    """An account that can append: the thread has committed, and its cache has what entries need."""
+    made = accounts.new("acme", store.now())
+    store.run_now(lambda tx: (account_rows.add(tx, made), subscription_rows.matching(tx, made.id)))
+    append(store, made.id, 3)
+    return made.id
+
+
+@pytest.fixture
+def passed_on(store: PostgresStore, account: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many units each batch had that the thread got."""
+    counts: list[int] = []
+
+    def count(works: list[Work]) -> None:
+        counts.append(len(works))
+        store._appends.put(works)
+
+    monkeypatch.setattr(store._loop_commits, "_to_thread", count)
+    return counts
+
+
+def recording(account: str, name: str = "x", text: str = "") -> Unit[str]:
+    return lambda tx: make.record(tx, account, name, text=text).subject
+
+
+def append(store: PostgresStore, account: str, times: int = 1) -> list[str]:
+    """Record entries in one commit after the other. Returns their subjects."""
+    names = [ids.new("evt") for _ in range(times)]
+
+    async def run_all() -> list[str]:
+        return [await store.run(recording(account, name), APPEND_ONLY) for name in names]
+
+    assert uvloop.run(asyncio.wait_for(run_all(), parallel.LONG)) == names
+    return names
+
+
+def recorded(store: PostgresStore, account: str) -> list[str]:
+    return store.read_now(lambda tx: make.subjects(tx, account))
+
+
+def process(store: PostgresStore) -> int:
+    """The process of the server for commits of units that only append."""
+    connection = store._shared._connection
+    assert connection is not None
+    return connection.database.info.backend_pid
+
+
+@contextmanager
+def locked(url: str) -> Iterator[None]:
+    """No entry can be inserted."""
+    with psycopg.connect(url) as holder:
+        holder.execute("LOCK TABLE entries IN SHARE MODE")
+        yield
+
+
+def waits(operator: psycopg.Connection[tuple[object, ...]], backend: int) -> bool:
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+    return operator.execute(waiting, [backend]).fetchall() != []
+
+
+async def commit_under_way(
+    store: PostgresStore, account: str, name: str, operator: psycopg.Connection[tuple[object, ...]]
+) -> "asyncio.Task[str]":
+    """Begin a commit while nothing can be inserted. Returns when the server waits."""
+    backend = process(store)
+    running = asyncio.create_task(store.run(recording(account, name), APPEND_ONLY))
+    while not waits(operator, backend):
+        await asyncio.sleep(0.01)
+    return running
+
+
+def test_the_thread_gets_nothing_while_all_is_well(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    before = recorded(store, account)
+    names = append(store, account, 30)
+    assert parallel.failures(parallel.run(store, [recording(account)] * 50, APPEND_ONLY)) == []
+    assert recorded(store, account) == [*before, *names, *["x"] * 50]
+    assert passed_on == []
+
+
+def test_changed_definitions(store: PostgresStore, account: str, passed_on: list[int], schema_url: str) -> None:
+    """What ran ahead is not valid any more. The thread runs it again, and refreshes the cache."""
+
+    def status(tx: Tx) -> str:
+        make.record(tx, account)
+        return found(tx).status
+
+    def suspend(tx: Tx) -> None:
+        account_rows.update(tx, msgspec.structs.replace(found(tx), status="suspended"))
+
+    def found(tx: Tx) -> Account:
+        loaded = account_rows.load(tx, account)
+        assert loaded is not None
+        return loaded
+
+    assert parallel.run(store, [status] * 2, APPEND_ONLY) == ["active", "active"]
+    passed_on.clear()
+    with closing(PostgresStore(schema_url, store.now, create_deliveries)) as other:
+        other.run_now(suspend)
+    for _ in range(2):
+        assert parallel.run(store, [status] * 2, APPEND_ONLY) == ["suspended", "suspended"]
+    assert passed_on == [2]
+
+
+@pytest.mark.parametrize("end", ["pg_terminate_backend", "pg_cancel_backend"])
+def test_a_commit_that_fails(
+    store: PostgresStore, account: str, passed_on: list[int], schema_url: str,
+    operator: psycopg.Connection[tuple[object, ...]], end: str,
+) -> None:  # fmt: skip
+    """Its connection breaks, or the server refuses it."""
+
+    async def story() -> None:
+        with locked(schema_url):
+            running = await commit_under_way(store, account, "once", operator)
+            operator.execute(f"SELECT {end}(%s)".encode(), [process(store)])
+            while not passed_on:
+                await asyncio.sleep(0.01)
+        assert await running == "once"
+
+    uvloop.run(asyncio.wait_for(story(), parallel.LONG))
+    assert recorded(store, account).count("once") == 1
+    append(store, account, 3)
+    assert passed_on == [1]
+
+
+def test_an_event_loop_that_ends(
+    store: PostgresStore, account: str, passed_on: list[int], schema_url: str,
+    operator: psycopg.Connection[tuple[object, ...]],
+) -> None:  # fmt: skip
+    """Nobody learns the outcome of its commit. Other event loops go on."""
+    with locked(schema_url):
+        uvloop.run(asyncio.wait_for(commit_under_way(store, account, "unknown", operator), parallel.LONG))
+    names = append(store, account, 3)
+    assert passed_on[0] == 1
+    assert set(names) <= set(recorded(store, account))
+    wait_until(lambda: recorded(store, account).count("unknown") == 1)  # the server had begun it
+
+
+def test_an_event_loop_that_pauses(
+    store: PostgresStore, account: str, schema_url: str, operator: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """The thread needs the connection meanwhile. Then it makes the commit, and the loop learns the outcome."""
+    with closing(uvloop.new_event_loop()) as loop:
+        with locked(schema_url):
+            running = loop.run_until_complete(commit_under_way(store, account, "paused", operator))
+            stuck = process(store)
+            thread = threading.Thread(target=append, args=(store, account))
+            thread.start()
+            wait_until(lambda: store._shared._connection is None or process(store) != stuck)
+        thread.join(parallel.LONG)
+        assert loop.run_until_complete(asyncio.wait_for(running, parallel.LONG)) == "paused"
+        assert loop.run_until_complete(store.run(recording(account, "next"), APPEND_ONLY)) == "next"
+    assert recorded(store, account).count("next") == 1
+    assert recorded(store, account).count("paused") in (1, 2)  # the server had begun it, and an entry may remain
+
+
+def test_a_store_that_closes_with_a_commit_under_way(
+    store: PostgresStore, account: str, schema_url: str, operator: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    with locked(schema_url):
+        uvloop.run(asyncio.wait_for(commit_under_way(store, account, "unknown", operator), parallel.LONG))
+        store.close()
+    assert not any(thread.is_alive() for thread in store._threads)
+
+
+def test_two_event_loops(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    before = len(recorded(store, account))
+    parallel.in_threads([lambda: append(store, account, 200)] * 2)
+    assert len(recorded(store, account)) - before == 400
+    assert sum(passed_on) < 400
+
+
+def test_a_commit_that_the_socket_takes_in_parts(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    units = [recording(account, str(number), text=str(number) * MEGABYTE) for number in range(8)]
+    assert parallel.failures(parallel.run(store, units, APPEND_ONLY)) == []
+    assert recorded(store, account)[-8:] == [str(number) for number in range(8)]
+    assert passed_on == []
+
+
+def test_a_statement_that_the_server_has_forgotten(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    connection = store._shared.plain
+    assert connection is not None
+    [name] = connection.prepared.values()
+    connection.database.execute(b"DEALLOCATE " + name)
+    append(store, account, 3)
+    assert passed_on == [1]
+
+
+def test_the_time_of_the_server_is_measured(
+    store: PostgresStore, account: str, passed_on: list[int], monkeypatch: pytest.MonkeyPatch, watch: FakeClock
+) -> None:
+    """By the thread, because it waits for the answer."""
+    elapsed = store.database_clock._elapsed
+    monkeypatch.setattr(store.database_clock, "_elapsed", lambda: elapsed() + 61)
+    append(store, account, 3)
+    assert passed_on == [1]
+    assert not store.database_clock.is_due
+
+
+def test_a_unit_whose_caller_left(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    """It is not run, and the others of its batch are."""
+
+    async def story() -> None:
+        first = asyncio.create_task(store.run(recording(account, "first"), APPEND_ONLY))
+        await asyncio.sleep(0)
+        tasks = [asyncio.create_task(store.run(recording(account, name), APPEND_ONLY)) for name in ("left", "stayed")]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        assert await first == "first"
+        assert await tasks[1] == "stayed"
+
+    uvloop.run(asyncio.wait_for(story(), parallel.LONG))
+    assert "stayed" in recorded(store, account)
+    assert "left" not in recorded(store, account)
+    assert passed_on == []
+
+
+def test_the_thread_waits_for_the_connection(store: PostgresStore) -> None:
+    """`paused` returns when the connection is free, and then `hand_over` passes everything to the thread."""
+    got: list[list[Work]] = []
+    commits = LoopCommits(store._shared, got.append, lambda *_: None)
+    work = Work(lambda tx: None)
+    with commits.paused():
+        commits.hand_over([work])
+    assert got == [[work]]
+    with commits.paused():
+        pass
