@@ -46,8 +46,8 @@ class LoopCommits:
     """Commits over the connection of the thread that appends.
 
     One commit is under way at a time, and meanwhile the thread does not use the connection. The thread gets all units
-    that have to run, that depend on definitions which have changed, or whose commit failed. At worst such a commit is
-    made twice, as after any commit with an unknown outcome.
+    that have to run, that depend on definitions which have changed, or whose commit failed, for example because an
+    event was published before. At worst a commit is made twice, as after any with an unknown outcome.
     """
 
     def __init__(self, line: Line, to_thread: Callable[[list[Work]], None], on_committed: OnCommitted) -> None:
@@ -92,7 +92,7 @@ class LoopCommits:
         if connection is None or cache.changes < 0 or len(works) > MOST_UNITS:
             return None
         pending = merged([work for work in works if not work.left], cache.mark)
-        if not pending or pending.conditional or pending.size > MOST_ROWS:
+        if not pending or pending.writes_a_row_twice or pending.size > MOST_ROWS:
             return None
         line.busy_since = time.monotonic()
         commit = _Commit(works, pending, connection, connection.combined(pending, cache), self._end)

@@ -68,6 +68,11 @@ class PendingWrites:
         return {row[:2] for rows in self.conditional.values() for row in rows}
 
     @property
+    def writes_a_row_twice(self) -> bool:
+        """Whether two of the conditional writes are of one row. Both are possible only one after the other."""
+        return bool(self.conditional) and len(self.keys) < sum(map(len, self.conditional.values()))
+
+    @property
     def accounts(self) -> set[bytes]:
         """The accounts whose rows are written. An account is the first column of its rows."""
         written = (*self.appended.values(), *self.conditional.values(), *self.counts.values())

@@ -13,12 +13,16 @@ import uvloop
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
+from gatepost.ledger import publishable
+from gatepost.ledger.entries import Origin
+from gatepost.ledger.publishable import Event
 from gatepost.store.loop_commits import LoopCommits
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.transaction import APPEND_ONLY, Tx, Unit
 from gatepost.store.work import Work
-from gatepost.webhooks import subscription_rows
+from gatepost.webhooks import publish, subscription_rows
 from gatepost.webhooks.fanout import create_deliveries
+from gatepost.webhooks.publish import Published
 from tests.contract import make, parallel
 from tests.contract.backends import FakeClock
 from tests.waiting import wait_until
@@ -141,6 +145,42 @@ def test_changed_definitions(store: PostgresStore, account: str, passed_on: list
     for _ in range(2):
         assert parallel.run(store, [status] * 2, APPEND_ONLY) == ["suspended", "suspended"]
     assert passed_on == [2]
+
+
+def publishing(account: str, name: str) -> Unit[bool]:
+    """Publish an event with an id. Returns whether it was published before."""
+    event = publishable.event("invoice.paid", {"amount": 1}, name)
+    assert isinstance(event, Event)
+
+    def unit(tx: Tx) -> bool:
+        found = account_rows.load(tx, account)
+        assert found is not None
+        published = publish.publish_event(tx, found, event, Origin("operator"))
+        assert isinstance(published, Published)
+        return published.again
+
+    return unit
+
+
+def test_events_that_were_published_before(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    """The commit writes nothing at all. The thread finds out which events are new."""
+    parallel.run(store, [publishing(account, "first")], APPEND_ONLY)  # loads the account into the cache
+    passed_on.clear()
+    before = len(recorded(store, account))
+    assert parallel.run(store, [publishing(account, f"event {n}") for n in range(20)], APPEND_ONLY) == [False] * 20
+    assert passed_on == []
+    again = parallel.run(store, [publishing(account, f"event {n}") for n in range(10, 30)], APPEND_ONLY)
+    assert again == [True] * 10 + [False] * 10
+    assert passed_on == [20]
+    assert len(recorded(store, account)) == before + 30
+
+
+def test_an_event_that_is_sent_twice_at_once(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    before = len(recorded(store, account))
+    outcomes = parallel.run(store, [publishing(account, name) for name in ("a", "b", "a")], APPEND_ONLY)
+    assert sorted(outcomes) == [False, False, True]
+    assert passed_on == [3]
+    assert len(recorded(store, account)) == before + 2
 
 
 @pytest.mark.parametrize("end", ["pg_terminate_backend", "pg_cancel_backend"])
