@@ -176,11 +176,18 @@ def test_events_that_were_published_before(store: PostgresStore, account: str, p
 
 
 def test_an_event_that_is_sent_twice_at_once(store: PostgresStore, account: str, passed_on: list[int]) -> None:
-    before = len(recorded(store, account))
+    """The server gets no statement that violates a constraint, which its log would show as an error."""
+    parallel.run(store, [publishing(account, "first")], APPEND_ONLY)  # loads the account into the cache
+    parallel.run(store, [publishing(account, "second")], APPEND_ONLY)
+    connection = store._shared.plain
+    assert connection is not None
+    known = dict(connection.prepared)
+    passed_on.clear()
     outcomes = parallel.run(store, [publishing(account, name) for name in ("a", "b", "a")], APPEND_ONLY)
     assert sorted(outcomes) == [False, False, True]
     assert passed_on == [3]
-    assert len(recorded(store, account)) == before + 2
+    assert connection.prepared == known, "a statement failed"
+    assert len(recorded(store, account)) == 3 + 4
 
 
 @pytest.mark.parametrize("end", ["pg_terminate_backend", "pg_cancel_backend"])
