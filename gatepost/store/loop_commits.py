@@ -10,12 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
 import psycopg
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import DiagnosticField, ExecStatus, Format
+from psycopg.pq.abc import PGresult
 
 from gatepost.store.cache import Cache
 from gatepost.store.combined_statement import CombinedStatement
@@ -25,7 +26,9 @@ from gatepost.store.postgres_arrays import Array
 from gatepost.store.postgres_connection import DISCARD_PLANS, PostgresConnection
 from gatepost.store.work import Work, resolve
 
+_UNKNOWN_STATEMENT = b"26000"
 _LOOK = 0.1  # seconds after which the thread looks whether an event loop still runs
+_READ_AGAIN = 1.0  # seconds after which a commit reads without being told that there is something
 
 
 class Line(Protocol):
@@ -55,8 +58,10 @@ class LoopCommits:
         self._to_thread = to_thread
         self._on_committed = on_committed
         self._connection_is_free = threading.Lock()
+        self._taking = threading.Lock()
         self._under_way: _Commit | None = None
         self._numbers = itertools.count()
+        self.closing = False  # the thread waits for no commit any more
 
     def hand_over(self, works: list[Work]) -> None:
         """Begin to commit units of the running event loop, or pass them to the thread."""
@@ -76,8 +81,7 @@ class LoopCommits:
         """Wait for the commit that is under way, and let none begin. Called by the thread."""
         while not self._connection_is_free.acquire(timeout=_LOOK):
             commit = self._under_way
-            if commit is not None and not commit.loop.is_running():  # it will not see the outcome
-                self._under_way = None
+            if commit is not None and (self.closing or not commit.loop.is_running()) and self._take(commit):
                 self._line.disconnect()
                 self._to_thread(commit.works)
                 break
@@ -101,7 +105,7 @@ class LoopCommits:
 
     def _end(self, commit: "_Commit", *, written: bool) -> None:
         """The outcome of a commit is known."""
-        if commit is not self._under_way:  # its loop had stopped
+        if not self._take(commit):
             return
         began = self._line.busy_since
         self._release()
@@ -114,9 +118,16 @@ class LoopCommits:
         resolve(commit.works)
         self._on_committed(commit.works, began, commit.pending)
 
+    def _take(self, commit: "_Commit") -> bool:
+        """Take the connection from a commit. Only the first one can: the event loop or the thread."""
+        with self._taking:
+            if commit is not self._under_way:
+                return False
+            self._under_way = None
+            return True
+
     def _release(self) -> None:
         self._line.busy_since = 0.0
-        self._under_way = None
         self._connection_is_free.release()
 
 
@@ -138,9 +149,11 @@ class _Commit:
         self._end = end
         self._failed = False
         self._written = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self, new_name: bytes) -> None:
         """Begin the commit. The statement gets this name if it has to be prepared."""
+        self._stop_watching()  # what had the number of this socket before
         if self._connection.must_discard_plans():
             self._steps.append(partial(self._pgconn.send_query, DISCARD_PLANS))
         name = self._connection.prepared.get(self._statement.text)
@@ -149,8 +162,8 @@ class _Commit:
             self._steps.append(partial(self._pgconn.send_prepare, name, self._statement.text.encode()))
         self._steps.append(partial(self._send_statement, name))
         self._send()
-        self.loop.remove_reader(self._socket)  # of a connection that was closed and had the same number
         self.loop.add_reader(self._socket, self._receive)
+        self._timer = self.loop.call_later(_READ_AGAIN, self._read_again)
 
     def _send_statement(self, name: bytes) -> None:
         self._connection.prepared[self._statement.text] = name
@@ -163,10 +176,18 @@ class _Commit:
             self.loop.add_writer(self._socket, self._flush)
 
     def _flush(self) -> None:
-        with suppress(psycopg.Error):  # then reading fails, too
+        try:
             if self._pgconn.flush():
                 return
-        self.loop.remove_writer(self._socket)
+        except psycopg.Error:  # libpq may have closed the socket, and an event loop must not watch that
+            self._finish(written=False)
+        else:
+            self.loop.remove_writer(self._socket)
+
+    def _read_again(self) -> None:
+        """Whatever the event loop has missed, a commit does not wait for ever."""
+        self._timer = self.loop.call_later(_READ_AGAIN, self._read_again)
+        self._receive()
 
     def _receive(self) -> None:
         """Read all that there is: of a connection that was reset, the event loop tells only once."""
@@ -185,20 +206,28 @@ class _Commit:
         while not self._pgconn.is_busy():
             result = self._pgconn.get_result()
             if result is not None:
-                self._failed |= result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-                self._written = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) == b"t"
+                self._note(result)
             elif self._failed or not self._steps:
                 return True
             else:
                 self._send()
         return False
 
+    def _note(self, result: PGresult) -> None:
+        self._failed |= result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+        self._written = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) == b"t"
+        if self._failed and result.error_field(DiagnosticField.SQLSTATE) == _UNKNOWN_STATEMENT:
+            self._connection.prepared.clear()
+
     def _finish(self, *, written: bool) -> None:
-        if self._failed:  # perhaps the server has forgotten it
-            self._connection.prepared.pop(self._statement.text, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stop_watching()
+        self._end(self, written=written)
+
+    def _stop_watching(self) -> None:
         self.loop.remove_reader(self._socket)
         self.loop.remove_writer(self._socket)
-        self._end(self, written=written)
 
 
 def _encoded(value: Array | int) -> bytes:

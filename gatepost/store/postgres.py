@@ -189,7 +189,7 @@ class PostgresStore:
     def _end(self, ending: list[Thread]) -> None:
         if not threads.join(ending):
             log.warning("the store takes too long to respond, so its connections are closed")
-            self.is_closing = True
+            self.is_closing = self._loop_commits.closing = True
             for line in self.lines:
                 line.leave()
             threads.join(ending)

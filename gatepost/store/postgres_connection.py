@@ -111,13 +111,17 @@ class PostgresConnection:
         A snapshot does not have the rows of a table that was truncated after it. Raises `Again` if one was read.
         """
         self._has_read_truncatable = self._plans_each = False
-        with self.database.transaction():
-            if self.pooled:
-                self._set(local=True)
-            self._discard_plans()
-            yield
-            if self._has_read_truncatable and self.database.execute(_TRUNCATED).fetchall():
-                raise Again("a table was truncated")
+        try:
+            with self.database.transaction():
+                if self.pooled:
+                    self._set(local=True)
+                self._discard_plans()
+                yield
+                if self._has_read_truncatable and self.database.execute(_TRUNCATED).fetchall():
+                    raise Again("a table was truncated")
+        except BaseException:
+            self.prepared.clear()  # after a rollback the driver deallocates all statements
+            raise
         self.check_replicated()
 
     def _set(self, *, local: bool) -> None:

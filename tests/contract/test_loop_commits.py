@@ -1,9 +1,14 @@
 """PostgreSQL: the event loop sends commits of units that ran ahead. A commit that fails there is made by the thread."""
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import psycopg
@@ -16,6 +21,7 @@ from gatepost.core import ids
 from gatepost.ledger import publishable
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
+from gatepost.store import threads
 from gatepost.store.loop_commits import LoopCommits
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.transaction import APPEND_ONLY, Tx, Unit
@@ -23,8 +29,10 @@ from gatepost.store.work import Work
 from gatepost.webhooks import publish, subscription_rows
 from gatepost.webhooks.fanout import create_deliveries
 from gatepost.webhooks.publish import Published
+from tests import postgres
 from tests.contract import make, parallel
 from tests.contract.backends import FakeClock
+from tests.contract.relay import Relay
 from tests.waiting import wait_until
 
 MEGABYTE = 1_000_000
@@ -41,6 +49,12 @@ def store(schema_url: str, watch: FakeClock) -> Iterator[PostgresStore]:
 def operator(schema_url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     with psycopg.connect(schema_url, autocommit=True) as connection:
         yield connection
+
+
+@pytest.fixture
+def relay(postgres_server: postgres.Server) -> Iterator[Relay]:
+    with tempfile.TemporaryDirectory() as directory, closing(Relay(postgres_server, Path(directory))) as found:
+        yield found
 
 
 @pytest.fixture
@@ -99,9 +113,17 @@ def locked(url: str) -> Iterator[None]:
         yield
 
 
-def waits(operator: psycopg.Connection[tuple[object, ...]], backend: int) -> bool:
+async def until_it_waits(operator: psycopg.Connection[tuple[object, ...]], backend: int) -> None:
     waiting = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
-    return operator.execute(waiting, [backend]).fetchall() != []
+    while not operator.execute(waiting, [backend]).fetchall():
+        await asyncio.sleep(0.01)
+
+
+def prepared(store: PostgresStore) -> dict[str, bytes]:
+    """The statements that the event loop has prepared, with their names."""
+    connection = store._shared.plain
+    assert connection is not None
+    return dict(connection.prepared)
 
 
 async def commit_under_way(
@@ -110,8 +132,7 @@ async def commit_under_way(
     """Begin a commit while nothing can be inserted. Returns when the server waits."""
     backend = process(store)
     running = asyncio.create_task(store.run(recording(account, name), APPEND_ONLY))
-    while not waits(operator, backend):
-        await asyncio.sleep(0.01)
+    await until_it_waits(operator, backend)
     return running
 
 
@@ -149,17 +170,21 @@ def test_changed_definitions(store: PostgresStore, account: str, passed_on: list
 
 def publishing(account: str, name: str) -> Unit[bool]:
     """Publish an event with an id. Returns whether it was published before."""
-    event = publishable.event("invoice.paid", {"amount": 1}, name)
-    assert isinstance(event, Event)
 
     def unit(tx: Tx) -> bool:
         found = account_rows.load(tx, account)
         assert found is not None
-        published = publish.publish_event(tx, found, event, Origin("operator"))
+        published = publish.publish_event(tx, found, an_event(name), Origin("operator"))
         assert isinstance(published, Published)
         return published.again
 
     return unit
+
+
+def an_event(name: str) -> Event:
+    made = publishable.event("invoice.paid", {"amount": 1}, name)
+    assert isinstance(made, Event)
+    return made
 
 
 def test_events_that_were_published_before(store: PostgresStore, account: str, passed_on: list[int]) -> None:
@@ -179,15 +204,37 @@ def test_an_event_that_is_sent_twice_at_once(store: PostgresStore, account: str,
     """The server gets no statement that violates a constraint, which its log would show as an error."""
     parallel.run(store, [publishing(account, "first")], APPEND_ONLY)  # loads the account into the cache
     parallel.run(store, [publishing(account, "second")], APPEND_ONLY)
-    connection = store._shared.plain
-    assert connection is not None
-    known = dict(connection.prepared)
+    known = prepared(store)
     passed_on.clear()
     outcomes = parallel.run(store, [publishing(account, name) for name in ("a", "b", "a")], APPEND_ONLY)
     assert sorted(outcomes) == [False, False, True]
     assert passed_on == [3]
-    assert connection.prepared == known, "a statement failed"
+    assert prepared(store) == known, "a statement failed"
     assert len(recorded(store, account)) == 3 + 4
+
+
+def test_an_event_that_another_process_publishes(
+    store: PostgresStore, account: str, schema_url: str, operator: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """The insert fails. The session keeps its prepared statement, which would use memory if it were forgotten."""
+    for name in ("first", "second"):
+        parallel.run(store, [publishing(account, name)], APPEND_ONLY)
+    backend = process(store)
+    known = prepared(store)
+
+    async def story(name: str) -> bool:
+        with psycopg.connect(schema_url) as other:
+            values = (ids.raw(account), an_event(name).name)
+            other.execute("INSERT INTO published (account, name, event, body) VALUES (%s, %s, '', '')", values)
+            running = asyncio.create_task(store.run(publishing(account, name), APPEND_ONLY))
+            await until_it_waits(operator, backend)
+            other.rollback() if name == "rolled back" else other.commit()
+        return await running
+
+    assert uvloop.run(asyncio.wait_for(story("rolled back"), parallel.LONG)) is False
+    with pytest.raises(AssertionError):  # the other process has published no real event
+        uvloop.run(asyncio.wait_for(story("committed"), parallel.LONG))
+    assert prepared(store) == known
 
 
 @pytest.mark.parametrize("end", ["pg_terminate_backend", "pg_cancel_backend"])
@@ -242,13 +289,89 @@ def test_an_event_loop_that_pauses(
     assert recorded(store, account).count("paused") in (1, 2)  # the server had begun it, and an entry may remain
 
 
+@pytest.mark.parametrize("runs", [True, False])
 def test_a_store_that_closes_with_a_commit_under_way(
-    store: PostgresStore, account: str, schema_url: str, operator: psycopg.Connection[tuple[object, ...]]
-) -> None:
+    store: PostgresStore, account: str, schema_url: str, operator: psycopg.Connection[tuple[object, ...]],
+    monkeypatch: pytest.MonkeyPatch, *, runs: bool,
+) -> None:  # fmt: skip
+    """Its event loop has ended, or is the one that closes the store and so cannot see the outcome."""
+    monkeypatch.setattr(threads, "END_FOR", 0.5)
+
+    async def story() -> None:
+        running = await commit_under_way(store, account, "unknown", operator)
+        if runs:
+            store.close()
+            assert not any(thread.is_alive() for thread in store._threads)
+        running.cancel()
+
     with locked(schema_url):
-        uvloop.run(asyncio.wait_for(commit_under_way(store, account, "unknown", operator), parallel.LONG))
+        uvloop.run(asyncio.wait_for(story(), parallel.LONG))
         store.close()
     assert not any(thread.is_alive() for thread in store._threads)
+
+
+def test_an_outcome_that_comes_while_the_thread_looks(store: PostgresStore, account: str) -> None:
+    """Either the event loop or the thread takes the connection, and the units are passed on once."""
+    got: list[list[Work]] = []
+    commits = LoopCommits(store._shared, got.append, lambda *_: None)
+
+    class Loop:
+        """Gets the outcome at the moment when the thread looks whether it runs."""
+
+        def is_running(self) -> bool:
+            commits._end(commit, written=False)
+            return False
+
+    commit: Any = SimpleNamespace(works=[Work(lambda tx: None)], loop=Loop())
+    assert commits._connection_is_free.acquire(blocking=False)
+    commits._under_way = commit
+    with commits.paused():
+        assert got == [commit.works]
+        assert not commits._connection_is_free.acquire(blocking=False)
+    assert commits._connection_is_free.acquire(blocking=False)
+    commits._end(commit, written=False)  # too late
+    assert got == [commit.works]
+    assert not commits._connection_is_free.acquire(blocking=False)
+
+
+def test_an_outcome_that_the_event_loop_misses(
+    store: PostgresStore, account: str, passed_on: list[int], schema_url: str,
+    operator: psycopg.Connection[tuple[object, ...]],
+) -> None:  # fmt: skip
+    async def story() -> str:
+        with locked(schema_url):
+            running = await commit_under_way(store, account, "missed", operator)
+            commit = store._loop_commits._under_way
+            assert commit is not None
+            commit.loop.remove_reader(commit._socket)
+        return await running
+
+    assert uvloop.run(asyncio.wait_for(story(), parallel.LONG)) == "missed"
+    assert passed_on == []
+
+
+def test_a_connection_that_ends_while_a_large_commit_is_sent(relay: "Relay", schema_url: str, watch: FakeClock) -> None:
+    """libpq finds that when it cannot write, and closes the socket, which the event loop must not watch any more."""
+    through = schema_url.replace(quote(str(relay.server.directory), safe=""), quote(str(relay.directory), safe=""))
+    with closing(PostgresStore(through, watch, create_deliveries)) as store:
+        store.migrate()
+        made = accounts.new("acme", store.now())
+        store.run_now(lambda tx: (account_rows.add(tx, made), subscription_rows.matching(tx, made.id)))
+        append(store, made.id, 3)
+
+        async def story() -> str:
+            relay.reads.clear()
+            running = asyncio.create_task(store.run(recording(made.id, "large", "x" * 8 * MEGABYTE), APPEND_ONLY))
+            while store._loop_commits._under_way is None:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # the socket is full
+            relay.end_answers()
+            store._loop_commits._under_way._flush()  # as if the socket took more before the loop sees the end
+            relay.reads.set()
+            return await running
+
+        assert uvloop.run(asyncio.wait_for(story(), parallel.LONG)) == "large"
+        assert recorded(store, made.id).count("large") == 1
 
 
 def test_two_event_loops(store: PostgresStore, account: str, passed_on: list[int]) -> None:
@@ -265,13 +388,28 @@ def test_a_commit_that_the_socket_takes_in_parts(store: PostgresStore, account: 
     assert passed_on == []
 
 
-def test_a_statement_that_the_server_has_forgotten(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+def test_a_statement_that_the_server_has_forgotten(
+    store: PostgresStore, account: str, passed_on: list[int], operator: psycopg.Connection[tuple[object, ...]]
+) -> None:
     connection = store._shared.plain
     assert connection is not None
     [name] = connection.prepared.values()
     connection.database.execute(b"DEALLOCATE " + name)
     append(store, account, 3)
     assert passed_on == [1]
+
+
+def test_a_transaction_that_was_rolled_back(store: PostgresStore, account: str, passed_on: list[int]) -> None:
+    """The driver then has the server forget all statements. No commit of the event loop fails because of that."""
+
+    def fail(tx: Tx) -> None:
+        tx.select("SELECT 1 / 0", {})
+
+    append(store, account, 10)  # the driver has prepared statements, too
+    assert len(parallel.failures(parallel.run(store, [fail], APPEND_ONLY))) == 1
+    assert passed_on == [1]
+    append(store, account, 5)
+    assert passed_on == [1, 1]  # the second one because the cache was cleared
 
 
 def test_the_time_of_the_server_is_measured(
