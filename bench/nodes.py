@@ -14,7 +14,7 @@ import psycopg
 
 from bench.deliver import Receiver, receiving
 from tests import postgres
-from tests.chaos.test_nodes import Node
+from tests.chaos.nodes import Node
 from tests.flows.test_delivery import Platform
 
 ENDPOINTS = 200  # each with one attempt at a time

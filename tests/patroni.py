@@ -34,8 +34,7 @@ class Instance:
     """One PostgreSQL instance and the Patroni that keeps it."""
 
     def __init__(self, name: str, server: Server, etcd_port: int, api_port: int) -> None:
-        self.name = name
-        self.port = server.port
+        self.name, self.server = name, server
         self.api = f"http://127.0.0.1:{api_port}"
         self._data = server.directory / "data"
         settings = {
@@ -91,7 +90,7 @@ class Cluster:
         self.instances = instances
 
     def url(self, database: str) -> str:
-        hosts = ",".join(f"127.0.0.1:{instance.port}" for instance in self.instances)
+        hosts = ",".join(f"127.0.0.1:{instance.server.port}" for instance in self.instances)
         return f"postgresql://{OWNER}@{hosts}/{database}?target_session_attrs=read-write"
 
     def roles(self) -> dict[str, str]:

@@ -32,18 +32,18 @@ class PgBouncer:
 
     def __init__(self, server: Server, pool_size: int) -> None:
         path = programs.find("pgbouncer")
-        [self._port] = free_ports(1)
+        [self.port] = free_ports(1)
         file = server.directory / "pgbouncer.ini"
         (server.directory / "users.txt").write_text(f'"{OWNER}" ""\n')
         file.write_text(
             _CONFIGURATION.format(
-                directory=server.directory, server_port=server.port, port=self._port, pool_size=pool_size
+                directory=server.directory, server_port=server.port, port=self.port, pool_size=pool_size
             )
         )
         self._program = programs.Program(server, "pgbouncer.log", path, str(file))
 
     def url(self, database: str) -> str:
-        return f"postgresql://{OWNER}@127.0.0.1:{self._port}/{database}"
+        return f"postgresql://{OWNER}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
         """Start, and return when connections are accepted."""

@@ -69,6 +69,7 @@ _IN_PARTITIONS = re.compile(r"\b(?:FROM|JOIN) (?:entries|deliveries|attempts)\w*
 _PLAN_EACH = "SET LOCAL plan_cache_mode = force_custom_plan"
 # Of a table that was empty, a plan may use any index, even one that cannot find a key among many rows.
 _PLANS_FOR = 1.0  # seconds
+_STATE = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
 DISCARD_PLANS = b"DISCARD PLANS"
 
 
@@ -293,29 +294,59 @@ def shut_down(database: Database) -> None:
 
 
 def open_database(url: str, setting: str = "database") -> Database:
-    """Open a connection in autocommit mode. Through a pooler it prepares no statements, which other sessions lack."""
+    """Open a connection in autocommit mode, to the first host of the URL that works.
+
+    Through a pooler it prepares no statements, which other sessions lack.
+    """
+    problems = []
     try:
         options = conninfo_to_dict(url)
         several = _SEVERAL_HOSTS if "," in str(options.get("host", "")) else {}
-        database = psycopg.connect(autocommit=True, **(_OPTIONS | several | options | _ALWAYS))  # type: ignore[arg-type]
+        for each in _each_host(_OPTIONS | several | options | _ALWAYS):
+            try:
+                return _open(each, setting)
+            except psycopg.OperationalError as error:
+                problems.append(str(error).strip())
+    except psycopg.ProgrammingError:  # its text may contain the password
+        raise BadSetting(f"{setting}: this is not a valid PostgreSQL URL") from None
+    raise Unavailable(f"the store cannot answer: {'; '.join(problems)}")
+
+
+def _each_host(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The options for each host, in the order of the URL. The driver reports lists that do not fit together."""
+    lists = {name: str(options[name]).split(",") for name in ("host", "hostaddr", "port") if options.get(name)}
+    count = len(lists.get("hostaddr") or lists.get("host") or [""])
+    if any(len(values) not in (1, count) for values in lists.values()):
+        return [options]
+    return [options | {name: values[n % len(values)] for name, values in lists.items()} for n in range(count)]
+
+
+def _open(options: dict[str, Any], setting: str) -> Database:
+    """Open a connection. What the server is now, it is asked: a pooler announces it as it was when it was reached."""
+    wanted = options["target_session_attrs"]
+    attrs = {"target_session_attrs": "any"} if wanted in ("primary", "read-write") else {}
+    database: Database = psycopg.connect(autocommit=True, **(options | attrs))
+    try:
         _check_encoding(database, setting)
         database.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the default of the database is
         postgres_arrays.register(database)
-        pooled = is_pooled(database)
+        [(pid, is_standby, is_read_only)] = database.execute(_STATE).fetchall()
+        if (is_standby and wanted == "primary") or (is_read_only and wanted == "read-write"):
+            place = f"the server at {database.info.host}, port {database.info.port},"
+            raise psycopg.OperationalError(f"{place} is {'a standby' if is_standby else 'read-only'}")
+        pooled = bool(pid != database.info.backend_pid)
         if pooled:
             database.prepare_threshold = None
         _set_formats(database, setting, pooled=pooled)
-    except psycopg.OperationalError as error:
-        raise Unavailable(f"the store cannot answer: {str(error).strip()}") from None
-    except psycopg.ProgrammingError:  # its text may contain the password
-        raise BadSetting(f"{setting}: this is not a valid PostgreSQL URL") from None
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
 def _check_encoding(database: Database, setting: str) -> None:
     encoding = database.info.parameter_status("server_encoding") or _ENCODING
     if encoding != _ENCODING:
-        database.close()
         raise BadSetting(
             f"{setting}: the database has the encoding {encoding}, but must have {_ENCODING}; "
             f"create it with ENCODING '{_ENCODING}' TEMPLATE template0"
@@ -334,7 +365,6 @@ def _set_formats(database: Database, setting: str, *, pooled: bool) -> None:
     for name, value in _FORMATS.items():
         [(found,)] = database.execute("SELECT current_setting(%s)", (name,)).fetchall()
         if found.split(",")[0] != value.split(",")[0]:
-            database.close()
             raise BadSetting(
                 f"{setting}: {name} is {found}, but must be {value} for connections through a pooler; "
                 f"change it for the role and the database, and reconnect the pooler"

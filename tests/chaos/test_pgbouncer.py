@@ -156,3 +156,42 @@ def _tried(store: PostgresStore, unit: Unit[str]) -> str:
         return store.read_now(unit)
     except Unavailable:
         return ""
+
+
+def test_the_first_pooler_whose_server_can_write_is_used(
+    tmp_path: Path, server: postgres.Server, bouncer: PgBouncer
+) -> None:  # fmt: skip
+    """A PgBouncer announces its server as it was when it first reached it, also when that is a standby now, or gone."""
+    with postgres.running() as first, pgbouncer.running(first) as before_first:
+        for each in (first, server):
+            each.create_database("hosts")
+        url = before_first.url("hosts").replace("/hosts", f",127.0.0.1:{bouncer.port}/hosts")
+        first_directory, second_directory = (str(each.directory / "data") for each in (first, server))
+        with closing(stored(bouncer.url("hosts"))) as other, closing(stored(url)) as store:
+            other.migrate()
+            store.migrate()
+            assert store.read_now(data_directory) == first_directory
+            _set_read_only(first, "on")
+            with closing(stored(url)) as another:
+                assert another.read_now(data_directory) == second_directory
+            _set_read_only(first, "off")
+            assert store.read_now(data_directory) == first_directory
+            first.stop()
+            wait_until(lambda: _tried(store, data_directory) == second_directory, "the other server")
+
+
+def _set_read_only(server: postgres.Server, value: str) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as operator:
+        operator.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}".encode())
+        operator.execute("SELECT pg_reload_conf()")
+    wait_until(lambda: _shows(server, value), f"default_transaction_read_only = {value}")
+
+
+def _shows(server: postgres.Server, value: str) -> bool:
+    with psycopg.connect(server.url()) as connection:
+        return connection.execute("SHOW default_transaction_read_only").fetchall() == [(value,)]
+
+
+def data_directory(tx: Tx) -> str:
+    [(found,)] = tx.select("SELECT current_setting('data_directory')", {})
+    return str(found)
