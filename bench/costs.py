@@ -113,12 +113,14 @@ class Costs:
         self._database.close()
 
 
-def publish(gatepost: Service, token: str, type_: str, prefix: str, seconds: int) -> int:
-    """Publish single events. Returns how many were accepted."""
+def publish(
+    gatepost: Service, token: str, type_: str, prefix: str, seconds: int, *, connections: int = CONNECTIONS
+) -> int:  # fmt: skip
+    """Publish single events. Returns how many of this type were accepted until now."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "event.lua")
         script.write_text(EVENT.format(token=token, type=type_, prefix=prefix))
-        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), f"{gatepost.ops}/events"]
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), f"{gatepost.ops}/events"]
         subprocess.run(command, capture_output=True, timeout=seconds + 30, check=True)
     text = "SELECT count(*) FROM entries WHERE type = :type"
     return int(gatepost.opened.store.read_now(lambda tx: tx.select(text, {"type": type_}))[0][0])

@@ -130,8 +130,12 @@ class Server:
 
 
 @contextmanager
-def running(settings: Mapping[str, str] | None = None, *, in_memory: bool = True) -> Iterator[Server]:
+def running(
+    settings: Mapping[str, str] | None = None, *, in_memory: bool = True, programs: Path | None = None
+) -> Iterator[Server]:  # fmt: skip
     """A new server with SETTINGS and `settings` over them, discarded at the end. In memory only if there is room.
+
+    `programs` is the folder of another PostgreSQL than that of the wheel.
 
     A cleanup process waits on a pipe from the tests, so kill -9 of the tests ends the server too. Unlike
     PR_SET_PDEATHSIG that needs no preexec_fn, does not fire when the *thread* that started it ends, and is portable.
@@ -140,7 +144,7 @@ def running(settings: Mapping[str, str] | None = None, *, in_memory: bool = True
     directory = Path(tempfile.mkdtemp(prefix="pg-", dir=_base(account, in_memory=in_memory)))
     try:
         chosen = {**SETTINGS, **(settings or {}), "unix_socket_directories": str(directory)}
-        server = Server(_programs(directory, account), directory, chosen["port"], account)
+        server = Server(programs or _programs(directory, account), directory, chosen["port"], account)
         if account:
             os.chown(directory, account.pw_uid, account.pw_gid)
         pg_ctl = str(server.programs / "pg_ctl")
@@ -148,8 +152,10 @@ def running(settings: Mapping[str, str] | None = None, *, in_memory: bool = True
             try:
                 server.run(
                     *("initdb", "-D", str(directory / "data"), "-U", OWNER, "-A", "trust", "-E", "UTF8"),
-                    *("--locale=C", "--no-sync", *(f"--set={name}={value}" for name, value in chosen.items())),
+                    *("--locale=C", "--no-sync"),
                 )
+                with (directory / "data" / "postgresql.conf").open("a") as file:
+                    file.writelines(f"{name} = '{value}'\n" for name, value in chosen.items())
                 server.start()
                 yield server
             finally:

@@ -24,6 +24,8 @@ class _Log:
     def __getattr__(self, level: str) -> Any:
         import structlog  # noqa: PLC0415
 
+        if not structlog.is_configured():  # in a command, whose standard output is its result
+            structlog.configure(logger_factory=lambda *_: structlog.WriteLogger(sys.stderr))
         return getattr(structlog.get_logger("gatepost"), level)
 
 

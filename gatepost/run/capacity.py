@@ -95,7 +95,8 @@ def capacity(load: Load) -> Capacity:
     service_cores = math.fsum(map(demand.cores, ("web", "operations", "deliverer", "sealing")))
     nodes = max(2 * deployments, math.ceil(service_cores / load.cores))
     count = sum(int(figure.value) for figure in processes)
-    connections = CONNECTIONS * (count + nodes) + int(processes[-1].value)
+    notifying = sum(int(figure.value) for figure in processes[1:])  # NOTIFY or LISTEN: operations and deliverers
+    connections = CONNECTIONS * (count + nodes) + notifying
     busy = f"CPU time planned at {BUSY:.0%} of a core"
     figures = [
         *processes,
@@ -105,7 +106,7 @@ def capacity(load: Load) -> Capacity:
         Figure("PostgreSQL primaries", deployments, "", f"at most {PRIMARY_CORES} cores and "
                f"{format_size(PRIMARY_WAL)} of WAL a second each, and one sealing supervisor"),
         Figure("connections", connections, "", f"{CONNECTIONS} for each process and each node's supervisor, and one "
-               "more for each deliverer"),
+               "more for each operations process and deliverer"),
         Figure("sealed within", round(sealing.seconds, 1), "s", f"{sealing.accounts:,.0f} accounts of a deployment in "
                f"turn, {SEAL_MS} ms each, and {TOKEN.sealing} µs for an entry"),
         *_disk(load, demand),

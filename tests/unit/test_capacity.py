@@ -38,7 +38,7 @@ def test_a_small_load_needs_one_process_of_each_kind_on_two_nodes() -> None:
     small = capacity.capacity(LOADS[0])
     names = ("web processes", "operations processes", "deliverers", "nodes", "PostgreSQL primaries")
     assert [small.value(name) for name in names] == [1, 1, 1, 2, 1]
-    assert small.value("connections") == 7 * (3 + 2) + 1
+    assert small.value("connections") == 7 * (3 + 2) + 2
 
 
 def test_figures_follow_from_the_costs() -> None:

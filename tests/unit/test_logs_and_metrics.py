@@ -179,14 +179,21 @@ def test_a_person_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("terminal", "how"), [(True, logging._write_readable), (False, logging._write_json)])
 def test_who_reads_decides_the_form(terminal: bool, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = structlog.get_config()
     monkeypatch.setattr(logging, "_write", logging._discard)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     try:
         logging.configure_logs()
         assert logging._write is how
     finally:
-        structlog.configure(**kept)
+        structlog.reset_defaults()
+
+
+def test_what_a_command_logs_is_not_in_its_output(capsys: pytest.CaptureFixture[str]) -> None:
+    structlog.reset_defaults()
+    logging.log.warning("database node cannot be reached")
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert "database node cannot be reached" in written.err
 
 
 def test_no_line_has_room_for_a_secret() -> None:

@@ -1,0 +1,130 @@
+"""Benchmark of single events with `POST /events`, on SQLite and PostgreSQL in turn: `python -m bench.publish`.
+
+It measures the rate at which events are accepted, without a subscription and with one delivery for each, and the time
+from the request until the receiver has the delivery if the service is almost idle.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import ours
+from bench.costs import prepare, publish, subscribe
+from bench.deliver import Receiver, receiving, wait_settled
+from tests import postgres
+from tests.service import Service
+
+STORES = ("SQLite", "PostgreSQL")
+CONNECTIONS = (1, 16, 64)
+KINDS = {"bench.alone": "no subscription", "bench.sent": "one delivery each"}
+
+
+class Publisher:
+    """Publishes to one service."""
+
+    def __init__(self, gatepost: Service, receiver: Receiver) -> None:
+        self.gatepost = gatepost
+        _, self._token = prepare(gatepost)
+        self._receiver = receiver
+        self._published = dict.fromkeys(KINDS, 0)
+        self._runs = 0
+        subscribe(gatepost, self._token, f"{receiver.url}/", "bench.sent")
+        subscribe(gatepost, self._token, f"{receiver.url}/", "bench.timed")
+
+    def rate(self, type_: str, connections: int, seconds: int) -> float:
+        """The events that are accepted in a second. Their deliveries are awaited afterwards."""
+        self._runs += 1
+        before = self._published[type_]
+        self._published[type_] = publish(
+            self.gatepost, self._token, type_, str(self._runs), seconds, connections=connections
+        )
+        wait_settled(self.gatepost)
+        return (self._published[type_] - before) / seconds
+
+    def latency(self, rate: float, seconds: float) -> tuple[float, float]:
+        """Milliseconds from the request until the receiver has the delivery: p50 and p99, at a constant rate."""
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/cloudevents+json"}
+        self._receiver.say("reset")
+        began = time.monotonic()
+        for number in range(int(rate * seconds)):
+            time.sleep(max(0.0, began + number / rate - time.monotonic()))
+            sent = time.time_ns()
+            event: dict[str, object] = {
+                "specversion": "1.0",
+                "id": str(sent),
+                "source": "/bench",
+                "type": "bench.timed",
+            }
+            event["data"] = {"sent": sent}  # the receiver looks for it
+            answer = self.gatepost.session.post(f"{self.gatepost.ops}/events", json=event, headers=headers)
+            answer.raise_for_status()
+        wait_settled(self.gatepost)
+        found = self._receiver.say("stats")
+        return found["p50"], found["p99"]
+
+
+class Measured(NamedTuple):
+    """A row of the table: the rates of each round, by store."""
+
+    type_: str
+    connections: int
+    rates: dict[str, list[float]]
+
+    def cells(self) -> list[str]:
+        sqlite, postgresql = (self.rates[store] for store in STORES)
+        ratios = sorted(other / one for one, other in zip(sqlite, postgresql, strict=True))
+        return [
+            KINDS[self.type_], str(self.connections), f"{statistics.median(sqlite):,.0f}",
+            f"{statistics.median(postgresql):,.0f}", f"{statistics.median(ratios):.2f}",
+            f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
+        ]  # fmt: skip
+
+
+def measure(publishers: dict[str, Publisher], rounds: int, seconds: int) -> list[Measured]:
+    """Measure one store after the other in each round, so that the ratio does not depend on the machine's speed."""
+    rows = [Measured(type_, count, {store: [] for store in STORES}) for type_ in KINDS for count in CONNECTIONS]
+    for number in range(rounds + 1):
+        for row in rows:
+            for store, publisher in publishers.items():
+                rate = publisher.rate(row.type_, row.connections, seconds)
+                if number:  # the first round opens connections
+                    row.rates[store].append(rate)
+    return rows
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--seconds", type=int, default=2)
+    options.add_argument("--rate", type=float, default=50, help="events a second, for the latency")
+    chosen = options.parse_args()
+    table = Table(title="single events, published with POST /events")
+    for heading in ("", "conn", *(f"{store} /s" for store in STORES), "PostgreSQL / SQLite", "of the rounds"):
+        table.add_column(heading, justify="right")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(postgres.running())
+        receiver = stack.enter_context(receiving())
+        publishers = {}
+        for store, database in zip(STORES, ("", server.create_database("publish")), strict=True):
+            gatepost, _ = stack.enter_context(ours.running(folder / store, database))
+            publishers[store] = Publisher(gatepost, receiver)
+        for row in measure(publishers, chosen.rounds, chosen.seconds):
+            table.add_row(*row.cells())
+        Console(width=120).print(table)
+        for store, publisher in publishers.items():
+            p50, p99 = publisher.latency(chosen.rate, 20)
+            print(
+                f"{store}, {chosen.rate:g} a second: request to receipt p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
