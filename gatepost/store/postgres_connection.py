@@ -312,13 +312,28 @@ def open_database(url: str, setting: str = "database") -> Database:
     raise Unavailable(f"the store cannot answer: {'; '.join(problems)}")
 
 
-def _each_host(options: dict[str, Any]) -> list[dict[str, Any]]:
-    """The options for each host, in the order of the URL. The driver reports lists that do not fit together."""
+def _each_host(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The options for each host of the URL, and each address of a host. The driver reports what is wrong with them."""
     lists = {name: str(options[name]).split(",") for name in ("host", "hostaddr", "port") if options.get(name)}
     count = len(lists.get("hostaddr") or lists.get("host") or [""])
     if any(len(values) not in (1, count) for values in lists.values()):
-        return [options]
-    return [options | {name: values[n % len(values)] for name, values in lists.items()} for n in range(count)]
+        yield options
+        return
+    for number in range(count):
+        of_host = options | {name: values[number % len(values)] for name, values in lists.items()}
+        host = str(of_host.get("host") or "")
+        if not host or host.startswith(("/", "@")) or of_host.get("hostaddr"):
+            yield of_host
+        else:
+            yield from (of_host | {"hostaddr": address} for address in _addresses(host))
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return [""]  # the driver tries too, and says that it failed
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _open(options: dict[str, Any], setting: str) -> Database:

@@ -1,6 +1,7 @@
 """PostgreSQL as its role changes: only a server that can write is used, and a commit counts once standbys have it."""
 
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -16,6 +17,7 @@ from gatepost.core import ids
 from gatepost.core.errors import Unavailable
 from gatepost.store import dead_rows, postgres_server, replaced_primary, threads
 from gatepost.store.postgres import PostgresStore
+from gatepost.store.postgres_connection import open_database
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
 from gatepost.webhooks.fanout import create_deliveries
 from tests import postgres
@@ -92,6 +94,29 @@ def test_a_server_that_cannot_write_is_not_used(server: postgres.Server, store: 
     store.unreachable_until = 0.0
     store.run_now(lambda tx: make.record(tx, account, "after"))
     assert store.read_now(lambda tx: make.subjects(tx, account)) == ["after"]
+
+
+def test_the_address_of_a_host_that_can_write_is_used(
+    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """A name can have the addresses of all servers."""
+    addresses = {"db.example": ["127.0.0.2", "127.0.0.1"], "gone.example": []}
+    resolve = socket.getaddrinfo
+
+    def addresses_of(host: str, port: int | None, *arguments: Any, **options: Any) -> list[Any]:
+        if not addresses.get(host, [host]):
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return [each for found in addresses.get(host, [host]) for each in resolve(found, port, *arguments, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", addresses_of)
+    with postgres.running({"listen_addresses": "127.0.0.2", "port": server.port}) as other:
+        url = f"postgresql://{postgres.OWNER}@gone.example,db.example:{server.port}/postgres"
+        for read_only, expected in ((other, server), (server, other)):
+            with configured(read_only, "default_transaction_read_only", "on"):
+                wait_until(lambda read_only=read_only: _shows(read_only, "default_transaction_read_only", "on"))  # type: ignore[misc]
+                with open_database(url) as database:
+                    [(directory,)] = database.execute("SHOW data_directory").fetchall()
+                assert directory == str(expected.directory / "data")
 
 
 @pytest.mark.parametrize("hints", [Hints(), APPEND_ONLY], ids=["alone", "shared"])
