@@ -337,9 +337,13 @@ def _addresses(host: str) -> list[str]:
 
 
 def _open(options: dict[str, Any], setting: str) -> Database:
-    """Open a connection. What the server is now, it is asked: a pooler announces it as it was when it was reached."""
+    """Open a connection. What the server is now, it is asked: a pooler announces it as it was when it was reached.
+
+    If only the environment or a service file names the hosts, it is the driver that goes from one to the next.
+    """
     wanted = options["target_session_attrs"]
-    attrs = {"target_session_attrs": "any"} if wanted in ("primary", "read-write") else {}
+    is_one = wanted in ("primary", "read-write") and (options.get("host") or options.get("hostaddr"))
+    attrs = {"target_session_attrs": "any"} if is_one else {}
     database: Database = psycopg.connect(autocommit=True, **(options | attrs))
     try:
         _check_encoding(database, setting)
