@@ -99,7 +99,7 @@ def test_a_server_that_cannot_write_is_not_used(server: postgres.Server, store: 
 def test_the_address_of_a_host_that_can_write_is_used(
     server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """A name can have the addresses of all servers."""
+    """A name can have the addresses of all servers. The environment can name hosts, too."""
     addresses = {"db.example": ["127.0.0.2", "127.0.0.1"], "gone.example": []}
     resolve = socket.getaddrinfo
 
@@ -109,14 +109,16 @@ def test_the_address_of_a_host_that_can_write_is_used(
         return [each for found in addresses.get(host, [host]) for each in resolve(found, port, *arguments, **options)]
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses_of)
+    monkeypatch.setenv("PGHOST", "127.0.0.2,127.0.0.1")
+    monkeypatch.setenv("PGPORT", server.port)
     with postgres.running({"listen_addresses": "127.0.0.2", "port": server.port}) as other:
-        url = f"postgresql://{postgres.OWNER}@gone.example,db.example:{server.port}/postgres"
         for read_only, expected in ((other, server), (server, other)):
             with configured(read_only, "default_transaction_read_only", "on"):
                 wait_until(lambda read_only=read_only: _shows(read_only, "default_transaction_read_only", "on"))  # type: ignore[misc]
-                with open_database(url) as database:
-                    [(directory,)] = database.execute("SHOW data_directory").fetchall()
-                assert directory == str(expected.directory / "data")
+                for hosts in (f"gone.example,db.example:{server.port}", ""):
+                    with open_database(f"postgresql://{postgres.OWNER}@{hosts}/postgres") as database:
+                        [(directory,)] = database.execute("SHOW data_directory").fetchall()
+                    assert directory == str(expected.directory / "data")
 
 
 @pytest.mark.parametrize("hints", [Hints(), APPEND_ONLY], ids=["alone", "shared"])
