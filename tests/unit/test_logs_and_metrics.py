@@ -190,7 +190,7 @@ def test_who_reads_decides_the_form(terminal: bool, how: Any, monkeypatch: pytes
 
 def test_what_a_command_logs_is_not_in_its_output(capsys: pytest.CaptureFixture[str]) -> None:
     structlog.reset_defaults()
-    logging.log.warning("database node cannot be reached")
+    logging._Log().warning("database node cannot be reached")
     written = capsys.readouterr()
     assert written.out == ""
     assert "database node cannot be reached" in written.err
