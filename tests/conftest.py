@@ -61,6 +61,13 @@ def sqlite_gatepost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servic
 
 
 @pytest.fixture(scope="session")
+def altered_gatepost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+    """A service in whose store tests alter entries and remove them, so that not all of its ledgers are intact."""
+    with service.running(tmp_path_factory.mktemp("gatepost") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def postgres_gatepost(
     tmp_path_factory: pytest.TempPathFactory, postgres_server: postgres.Server
 ) -> Iterator[service.Service]:

@@ -11,8 +11,8 @@ from tests.receiver import receiver
 from tests.service import Service
 
 
-def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(sqlite_gatepost: Service, account_name: str) -> None:
-    platform = Platform(sqlite_gatepost, account_name)
+def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(altered_gatepost: Service, account_name: str) -> None:
+    platform = Platform(altered_gatepost, account_name)
     with receiver() as found:
         spoilt = platform.connect(f"{found.url}/spoilt", "invoice.*", retry_schedule=[])
         platform.connect(found.url, "invoice.*")
@@ -24,7 +24,7 @@ def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(sqlite_gatepost: S
             other = msgspec.structs.replace(secret, sealed=secret.sealed[:-8] + "AAAAAAA=")
             endpoint_rows.update(tx, msgspec.structs.replace(known, secrets=[other]))
 
-        sqlite_gatepost.opened.store.run_now(alter)
+        altered_gatepost.opened.store.run_now(alter)
         result = platform.publish(1)
         records = [platform.record(each) for each in result["deliveries"]]
         first, second = sorted(records, key=lambda each: each["endpoint"]["id"])
@@ -35,13 +35,13 @@ def test_an_endpoint_that_cannot_be_signed_for_stops_no_other(sqlite_gatepost: S
     assert [each.headers[":path"] for each in found.requests] == ["/hooks"]
 
 
-def test_an_event_that_is_missing_fails_only_its_own_delivery(sqlite_gatepost: Service, account_name: str) -> None:
-    platform = Platform(sqlite_gatepost, account_name)
+def test_an_event_that_is_missing_fails_only_its_own_delivery(altered_gatepost: Service, account_name: str) -> None:
+    platform = Platform(altered_gatepost, account_name)
     with receiver() as found:
         endpoint = platform.connect(found.url, "invoice.*", retry_schedule=[], status="disabled")
         lost, kept = platform.publish(1), platform.publish(2)
         raw = ids.raw(lost["id"])
-        sqlite_gatepost.opened.store.run_now(lambda tx: entry_rows.delete(tx, endpoint["account"], [raw]))
+        altered_gatepost.opened.store.run_now(lambda tx: entry_rows.delete(tx, endpoint["account"], [raw]))
         platform.redefine(endpoint, status="active")
         failed = platform.once(lost["deliveries"][0], "failed")
         assert (failed["ended_reason"], failed["attempts"][0]["failure"]) == ("attempts_exhausted", "send")

@@ -180,6 +180,12 @@ def sqlite_estate(sqlite_gatepost: Service, account_name: str) -> Iterator[Estat
         yield Estate(sqlite_gatepost, account_name, stack)
 
 
+@pytest.fixture
+def altered_estate(altered_gatepost: Service, account_name: str) -> Iterator[Estate]:
+    with ExitStack() as stack:
+        yield Estate(altered_gatepost, account_name, stack)
+
+
 def state(estate: Estate, token: str) -> str:
     return str(estate.gatepost.cli_json("token", "show", "--id", decode_jwt(token)[1]["jti"])[0]["state"])
 
@@ -309,17 +315,17 @@ OLD = ["the first subject token", "the first subject token's client", "the issue
 
 
 @pytest.mark.parametrize("end", [*OLD, "the issuer entry, with another of its name added"])
-def test_a_chain_of_a_previous_release(sqlite_estate: Estate, end: str) -> None:
+def test_a_chain_of_a_previous_release(altered_estate: Estate, end: str) -> None:
     ending, roots, result = ENDS[end]
-    found = ROOTS[roots[-1]](sqlite_estate, 3)
-    as_recorded_before(sqlite_estate, [found.token, *found.chain])
-    longer = sqlite_estate.exchanged(found.token, "store:read", sqlite_estate.posing)
+    found = ROOTS[roots[-1]](altered_estate, 3)
+    as_recorded_before(altered_estate, [found.token, *found.chain])
+    longer = altered_estate.exchanged(found.token, "store:read", altered_estate.posing)
     for token in (found.token, longer):
-        assert sqlite_estate.introspect(token, sqlite_estate.second)["active"]
-    ending(sqlite_estate, roots[-1], found)
+        assert altered_estate.introspect(token, altered_estate.second)["active"]
+    ending(altered_estate, roots[-1], found)
     for token in (found.token, longer):
-        assert sqlite_estate.introspect(token, sqlite_estate.second) == {"active": False}
-        assert state(sqlite_estate, token) == result
+        assert altered_estate.introspect(token, altered_estate.second) == {"active": False}
+        assert state(altered_estate, token) == result
 
 
 def test_the_grant_type_is_token_exchange(sqlite_estate: Estate) -> None:
