@@ -51,8 +51,9 @@ def test_a_node_stops_and_returns(cluster: Cluster, tmp_path: Path) -> None:
             assert [text for text in problems if stopped in text]
         finally:
             cluster.nodes[stopped].start()
-        wait_until(lambda: ready(gatepost) == {"status": "ready"}, "the node to be used again")
-        assert (issue(down), define(down, "api:one")) == (200, 201)
+        wait_until(lambda: ready(gatepost) == {"status": "ready"}, "the report")
+        wait_until(lambda: issue(down) == 200, "the web process to use the node again")
+        assert define(down, "api:one") == 201
         down.status(waiting[down.name], "succeeded")
         down.status(down.publish(), "succeeded")
         for shop in (down, up):
