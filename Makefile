@@ -46,7 +46,7 @@ DAYS ?= 100
 simulate: setup-test  ## run simulated days with faults: make simulate SEED=1 DAYS=100
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --days $(DAYS)
 
-soak: setup-test  ## kill processes, nodes and PgBouncer two hundred times, and the primary of PostgreSQL ten times
+soak: setup-test  ## kill processes, nodes and PgBouncer hundreds of times, and the primary of PostgreSQL twenty times
 	@GATEPOST_TEST_KILLS=200 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/chaos -k 'killed_at_random or web_processes_killed or nodes_killed or behind_pgbouncer or failovers or primaries_killed'
 
 lint: setup-test

@@ -1,7 +1,8 @@
 """Benchmark of single events with `POST /events`, on SQLite and PostgreSQL in turn: `python -m bench.publish`.
 
-It measures the rate at which events are accepted, without a subscription and with one delivery for each, and the time
-from the request until the receiver has the delivery if the service is almost idle.
+It measures the rate at which events are accepted, without a subscription and with one delivery for each, the rate from
+the first request until the last delivery is recorded, and the time from the request until the receiver has the delivery
+if the service is almost idle.
 """
 
 import argparse
@@ -23,7 +24,12 @@ from tests.service import Service
 
 STORES = ("SQLite", "PostgreSQL")
 CONNECTIONS = (1, 16, 64)
-KINDS = {"bench.alone": "no subscription", "bench.sent": "one delivery each"}
+ALONE, SENT = "bench.alone", "bench.sent"  # types of events
+KINDS = {
+    (ALONE, "accepted"): "no subscription",
+    (SENT, "accepted"): "one delivery each",
+    (SENT, "recorded"): "the same, until recorded",
+}
 
 
 class Publisher:
@@ -33,20 +39,22 @@ class Publisher:
         self.gatepost = gatepost
         _, self._token = prepare(gatepost)
         self._receiver = receiver
-        self._published = dict.fromkeys(KINDS, 0)
+        self._published = {ALONE: 0, SENT: 0}
         self._runs = 0
-        subscribe(gatepost, self._token, f"{receiver.url}/", "bench.sent")
+        subscribe(gatepost, self._token, f"{receiver.url}/", SENT)
         subscribe(gatepost, self._token, f"{receiver.url}/", "bench.timed")
 
-    def rate(self, type_: str, connections: int, seconds: int) -> float:
-        """The events that are accepted in a second. Their deliveries are awaited afterwards."""
+    def rates(self, type_: str, connections: int, seconds: int) -> dict[str, float]:
+        """The events in a second that are accepted, and those of which all deliveries are recorded."""
         self._runs += 1
         before = self._published[type_]
+        began = time.monotonic()
         self._published[type_] = publish(
             self.gatepost, self._token, type_, str(self._runs), seconds, connections=connections
         )
         wait_settled(self.gatepost)
-        return (self._published[type_] - before) / seconds
+        published = self._published[type_] - before
+        return {"accepted": published / seconds, "recorded": published / (time.monotonic() - began)}
 
     def latency(self, rate: float, seconds: float) -> tuple[float, float]:
         """Milliseconds from the request until the receiver has the delivery: p50 and p99, at a constant rate."""
@@ -73,7 +81,7 @@ class Publisher:
 class Measured(NamedTuple):
     """A row of the table: the rates of each round, by store."""
 
-    type_: str
+    kind: tuple[str, str]
     connections: int
     rates: dict[str, list[float]]
 
@@ -81,7 +89,7 @@ class Measured(NamedTuple):
         sqlite, postgresql = (self.rates[store] for store in STORES)
         ratios = sorted(other / one for one, other in zip(sqlite, postgresql, strict=True))
         return [
-            KINDS[self.type_], str(self.connections), f"{statistics.median(sqlite):,.0f}",
+            KINDS[self.kind], str(self.connections), f"{statistics.median(sqlite):,.0f}",
             f"{statistics.median(postgresql):,.0f}", f"{statistics.median(ratios):.2f}",
             f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
         ]  # fmt: skip
@@ -89,13 +97,15 @@ class Measured(NamedTuple):
 
 def measure(publishers: dict[str, Publisher], rounds: int, seconds: int) -> list[Measured]:
     """Measure one store after the other in each round, so that the ratio does not depend on the machine's speed."""
-    rows = [Measured(type_, count, {store: [] for store in STORES}) for type_ in KINDS for count in CONNECTIONS]
+    rows = [Measured(kind, count, {store: [] for store in STORES}) for kind in KINDS for count in CONNECTIONS]
     for number in range(rounds + 1):
-        for row in rows:
-            for store, publisher in publishers.items():
-                rate = publisher.rate(row.type_, row.connections, seconds)
-                if number:  # the first round opens connections
-                    row.rates[store].append(rate)
+        for type_ in (ALONE, SENT):
+            for count in CONNECTIONS:
+                for store, publisher in publishers.items():
+                    rates = publisher.rates(type_, count, seconds)
+                    for row in rows:
+                        if number and row.connections == count and row.kind[0] == type_:  # round 0 opens connections
+                            row.rates[store].append(rates[row.kind[1]])
     return rows
 
 

@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -117,6 +118,8 @@ def _with_citus() -> Path | None:
 
 
 if __name__ == "__main__":
+    if _with_citus() is None:
+        sys.exit("the PostgreSQL of pg_config has no Citus")
     with suppress(KeyboardInterrupt, EOFError), cluster() as found:
         print(found.url, flush=True)
         input("Enter stops it. ")

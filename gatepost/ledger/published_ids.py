@@ -24,6 +24,15 @@ def load(tx: Tx, account: str, name: bytes) -> tuple[bytes, bytes] | None:
     return (row[0], row[1]) if row else None
 
 
+def load_durably(tx: Tx, account: str, name: bytes) -> tuple[bytes, bytes] | None:
+    """The same, and the commit waits until the row is durable, because it writes the row again.
+
+    The commit of another process may have failed to reach its standbys, or may not be on the disk yet.
+    """
+    rows = tx.write("rewrite_published", account=ids.raw(account), name=name)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
 def delete(tx: Tx, events: Iterable[Key]) -> None:
     """Delete the ids that publishers gave to these events."""
     tx.write_given("forget_published", events)

@@ -10,6 +10,8 @@ SELECT given.account, given.name FROM given
   WHERE NOT EXISTS (SELECT 1 FROM published p WHERE p.account = given.account AND p.name = given.name)
 -- name: published
 SELECT event, body FROM published WHERE account = :account AND name = :name
+-- name: rewrite_published
+UPDATE published SET body = body WHERE account = :account AND name = :name RETURNING event, body
 -- name: forget_published
 /*given: account bytea, event bytea */
 DELETE FROM published /*postgres: USING given */ WHERE /*sqlite: (account, event) IN (SELECT account, event FROM given) */

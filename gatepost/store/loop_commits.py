@@ -27,18 +27,18 @@ from gatepost.store.postgres_connection import DISCARD_PLANS, PostgresConnection
 from gatepost.store.work import Work, resolve
 
 _UNKNOWN_STATEMENT = b"26000"
-_LOOK = 0.1  # seconds after which the thread looks whether an event loop still runs
+_CHECK_LOOP = 0.1  # seconds after which the thread checks whether an event loop still runs
 _READ_AGAIN = 1.0  # seconds after which a commit reads without being told that there is something
 
 
 class Line(Protocol):
-    """The connection of the thread that appends."""
+    """The connection of the thread that appends. `direct` is None if a commit needs the thread."""
 
     cache: Cache
     busy_since: float
 
     @property
-    def plain(self) -> PostgresConnection | None: ...
+    def direct(self) -> PostgresConnection | None: ...
     def disconnect(self) -> None: ...
 
 
@@ -50,7 +50,8 @@ class LoopCommits:
 
     One commit is under way at a time, and meanwhile the thread does not use the connection. The thread gets all units
     that have to run, that depend on definitions which have changed, or whose commit failed, for example because an
-    event was published before. At worst a commit is made twice, as after any with an unknown outcome.
+    event was published before. At worst a commit is made twice: after a lost connection, an event loop that has ended,
+    or in a store that closes.
     """
 
     def __init__(self, line: Line, to_thread: Callable[[list[Work]], None], on_committed: OnCommitted) -> None:
@@ -58,7 +59,7 @@ class LoopCommits:
         self._to_thread = to_thread
         self._on_committed = on_committed
         self._connection_is_free = threading.Lock()
-        self._taking = threading.Lock()
+        self._ending = threading.RLock()
         self._under_way: _Commit | None = None
         self._numbers = itertools.count()
         self.closing = False  # the thread waits for no commit any more
@@ -79,27 +80,34 @@ class LoopCommits:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Wait for the commit that is under way, and let none begin. Called by the thread."""
-        while not self._connection_is_free.acquire(timeout=_LOOK):
+        while not self._connection_is_free.acquire(timeout=_CHECK_LOOP):
             commit = self._under_way
-            if commit is not None and (self.closing or not commit.loop.is_running()) and self._take(commit):
-                self._line.disconnect()
+            if commit is not None and (self.closing or not commit.loop.is_running()) and self._take_from(commit):
                 self._to_thread(commit.works)
                 break
         try:
             yield
         finally:
-            self._connection_is_free.release()
+            self._release()
+
+    def _take_from(self, commit: "_Commit") -> bool:
+        """Take the connection from a commit whose event loop does not continue. Called by the thread."""
+        with self._ending:
+            if not self._take(commit):
+                return False
+            self._line.disconnect()
+            return True
 
     def _begin(self, works: list[Work]) -> "_Commit | None":
         line = self._line
-        connection, cache = line.plain, line.cache
+        connection, cache = line.direct, line.cache
         if connection is None or cache.changes < 0 or len(works) > MOST_UNITS:
             return None
         pending = merged([work for work in works if not work.left], cache.mark)
         if not pending or pending.writes_a_row_twice or pending.size > MOST_ROWS:
             return None
         line.busy_since = time.monotonic()
-        commit = _Commit(works, pending, connection, connection.combined(pending, cache), self._end)
+        commit = _Commit(works, pending, connection, connection.combined(pending, cache), self._end, self._ending)
         commit.start(b"gatepost_%d" % next(self._numbers))
         return commit
 
@@ -107,6 +115,7 @@ class LoopCommits:
         """The outcome of a commit is known."""
         if not self._take(commit):
             return
+        commit.stop_watching()
         began = self._line.busy_since
         self._release()
         if not written:
@@ -120,9 +129,10 @@ class LoopCommits:
 
     def _take(self, commit: "_Commit") -> bool:
         """Take the connection from a commit. Only the first one can: the event loop or the thread."""
-        with self._taking:
-            if commit is not self._under_way:
+        with self._ending:
+            if commit.has_ended:
                 return False
+            commit.has_ended = True
             self._under_way = None
             return True
 
@@ -136,7 +146,7 @@ class _Commit:
 
     def __init__(
         self, works: list[Work], pending: PendingWrites, connection: PostgresConnection, statement: CombinedStatement,
-        end: Callable[..., None],
+        end: Callable[..., None], ending: threading.RLock,
     ) -> None:  # fmt: skip
         self.works = works
         self.pending = pending
@@ -146,14 +156,16 @@ class _Commit:
         self._pgconn = connection.database.pgconn
         self._socket = self._pgconn.socket
         self._steps: deque[Callable[[], None]] = deque()
+        self.has_ended = False
         self._end = end
+        self._ending = ending  # held while the connection is used or closed
         self._failed = False
         self._written = False
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, new_name: bytes) -> None:
         """Begin the commit. The statement gets this name if it has to be prepared."""
-        self._stop_watching()  # what had the number of this socket before
+        self.stop_watching()  # what had the number of this socket before
         if self._connection.must_discard_plans():
             self._steps.append(partial(self._pgconn.send_query, DISCARD_PLANS))
         name = self._connection.prepared.get(self._statement.text)
@@ -176,33 +188,49 @@ class _Commit:
             self.loop.add_writer(self._socket, self._flush)
 
     def _flush(self) -> None:
-        try:
-            if self._pgconn.flush():
+        with self._ending:
+            if self.has_ended:
                 return
-        except psycopg.Error:  # libpq may have closed the socket, and an event loop must not watch that
+            try:
+                is_flushed, failed = not self._pgconn.flush(), False
+            except psycopg.Error:
+                is_flushed = failed = True  # libpq may have closed the socket, and an event loop must not watch that
+            if is_flushed:
+                self.loop.remove_writer(self._socket)
+        if failed:
             self._finish(written=False)
-        else:
-            self.loop.remove_writer(self._socket)
 
     def _read_again(self) -> None:
-        """Whatever the event loop has missed, a commit does not wait for ever."""
-        self._timer = self.loop.call_later(_READ_AGAIN, self._read_again)
-        self._receive()
+        """Read without a notification, so that a missed one delays the commit by a second at most."""
+        if not self.has_ended:
+            self._timer = self.loop.call_later(_READ_AGAIN, self._read_again)
+            self._receive()
 
     def _receive(self) -> None:
-        """Read all that there is: of a connection that was reset, the event loop tells only once."""
+        with self._ending:
+            if self.has_ended:
+                return
+            written = self._read()
+        if written is not None:
+            self._finish(written=written)
+
+    def _read(self) -> bool | None:
+        """Whether the commit has written, or None if it is not known yet.
+
+        Reads until there is nothing left, because the event loop is notified of a reset connection only once.
+        """
         try:
             for _ in range(2):
                 self._pgconn.consume_input()
-                if self._go_on():
+                if self._all_steps_ended():
                     self._connection.check_replicated()
-                    self._finish(written=self._written and not self._failed)
-                    return
+                    return self._written and not self._failed
         except Exception:  # noqa: BLE001 (the thread finds the cause, and reports it)
-            self._finish(written=False)
+            return False
+        return None
 
-    def _go_on(self) -> bool:
-        """Send the next step if the one before has ended. True if all have."""
+    def _all_steps_ended(self) -> bool:
+        """Send the next step if the one before has ended."""
         while not self._pgconn.is_busy():
             result = self._pgconn.get_result()
             if result is not None:
@@ -222,10 +250,9 @@ class _Commit:
     def _finish(self, *, written: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._stop_watching()
         self._end(self, written=written)
 
-    def _stop_watching(self) -> None:
+    def stop_watching(self) -> None:
         self.loop.remove_reader(self._socket)
         self.loop.remove_writer(self._socket)
 

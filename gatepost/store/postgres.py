@@ -1,6 +1,7 @@
 """PostgreSQL: a unit is a transaction on a small pool; units that only append share one, since they update no hot row.
 
-PostgreSQL itself groups the fsyncs of concurrent commits. Units run in threads, each with a connection of its own.
+PostgreSQL itself groups the fsyncs of concurrent commits. Units run in threads, each with a connection of its own. The
+event loop itself sends the commits of units that ran ahead (`loop_commits`).
 """
 
 import asyncio
@@ -359,8 +360,8 @@ class _ThreadConnection:
             yield connection
 
     @property
-    def plain(self) -> PostgresConnection | None:
-        """The connection if it is open, leads directly to the server, and has nothing to do but single statements."""
+    def direct(self) -> PostgresConnection | None:
+        """The connection, if it is open, leads directly to the server, and is not due to measure the server's time."""
         connection = self._connection
         if not isinstance(connection, PostgresConnection) or connection.pooled or self._store.database_clock.is_due:
             return None

@@ -3,14 +3,15 @@
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, timeout_from_conninfo
 
 from gatepost.core.errors import BadSetting, Unavailable
 from gatepost.store import combined_statement, dead_rows, postgres_arrays, sql_loader
@@ -18,6 +19,7 @@ from gatepost.store.cache import Cache
 from gatepost.store.combined_statement import CombinedStatement
 from gatepost.store.pending import Again, PendingWrites, Row
 from gatepost.store.transaction import READ_ONLY
+from gatepost.store.work import PATIENCE
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
@@ -28,9 +30,8 @@ _OPTIONS: dict[str, str | int] = {
     "application_name": "gatepost", "connect_timeout": 4, "target_session_attrs": "read-write",
     "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 9000,
 }  # fmt: skip
-_SEVERAL_HOSTS = {
-    "connect_timeout": 2
-}  # for each of them, so that one that vanished does not hide the primary for long
+# Seconds for each of several servers, so that one that vanished does not hide the primary for long.
+_TIMEOUT_OF_EACH = 2
 _ENCODING = "UTF8"
 _FORMATS = {"bytea_output": "hex", "DateStyle": "ISO, MDY", "standard_conforming_strings": "on"}
 _ALWAYS = {"client_encoding": _ENCODING}  # even if the URL, the environment or the role names another encoding
@@ -294,73 +295,83 @@ def shut_down(database: Database) -> None:
 
 
 def open_database(url: str, setting: str = "database") -> Database:
-    """Open a connection in autocommit mode, to the first host of the URL that works.
+    """Open a connection in autocommit mode, to the first server of the URL that works.
 
     Through a pooler it prepares no statements, which other sessions lack.
     """
     problems = []
     try:
         options = conninfo_to_dict(url)
-        several = _SEVERAL_HOSTS if "," in str(options.get("host", "")) else {}
-        for each in _each_host(_OPTIONS | several | options | _ALWAYS):
+        attempts = _attempts(options)
+        for attempt in attempts:
+            limit = PATIENCE if len(attempts) == 1 else timeout_from_conninfo(attempt)
             try:
-                return _open(each, setting)
+                return _open(attempt, setting, limit)
             except psycopg.OperationalError as error:
                 problems.append(str(error).strip())
+    except psycopg.OperationalError as error:  # no name of a host has an address, or the lists of hosts do not match
+        problems.append(str(error).strip())
     except psycopg.ProgrammingError:  # its text may contain the password
         raise BadSetting(f"{setting}: this is not a valid PostgreSQL URL") from None
     raise Unavailable(f"the store cannot answer: {'; '.join(problems)}")
 
 
-def _each_host(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The options for each host of the URL, and each address of a host. The driver reports what is wrong with them."""
-    lists = {name: str(options[name]).split(",") for name in ("host", "hostaddr", "port") if options.get(name)}
-    count = len(lists.get("hostaddr") or lists.get("host") or [""])
-    if any(len(values) not in (1, count) for values in lists.values()):
-        yield options
-        return
-    for number in range(count):
-        of_host = options | {name: values[number % len(values)] for name, values in lists.items()}
-        host = str(of_host.get("host") or "")
-        if not host or host.startswith(("/", "@")) or of_host.get("hostaddr"):
-            yield of_host
-        else:
-            yield from (of_host | {"hostaddr": address} for address in _addresses(host))
+def _attempts(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The options for each address of each host, in the order in which the driver tries them."""
+    attempts = conninfo_attempts(_OPTIONS | options | _ALWAYS)
+    if len(attempts) > 1 and "connect_timeout" not in options:
+        attempts = [attempt | {"connect_timeout": _TIMEOUT_OF_EACH} for attempt in attempts]
+    return attempts
 
 
-def _addresses(host: str) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return [""]  # the driver tries too, and says that it failed
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+def _open(options: dict[str, Any], setting: str, limit: float) -> Database:
+    """Open a connection to one server, and ask it for its state: a pooler announces the state of its first connection.
 
-
-def _open(options: dict[str, Any], setting: str) -> Database:
-    """Open a connection. What the server is now, it is asked: a pooler announces it as it was when it was reached.
-
-    If only the environment or a service file names the hosts, it is the driver that goes from one to the next.
+    If a service file names the hosts, the driver tries them in order. After `limit` seconds the connection is broken.
     """
     wanted = options["target_session_attrs"]
-    is_one = wanted in ("primary", "read-write") and (options.get("host") or options.get("hostaddr"))
-    attrs = {"target_session_attrs": "any"} if is_one else {}
+    asks = wanted in ("primary", "read-write") and (options.get("host") or options.get("hostaddr"))
+    attrs = {"target_session_attrs": "any"} if asks else {}
     database: Database = psycopg.connect(autocommit=True, **(options | attrs))
     try:
-        _check_encoding(database, setting)
-        database.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the default of the database is
-        postgres_arrays.register(database)
-        [(pid, is_standby, is_read_only)] = database.execute(_STATE).fetchall()
-        if (is_standby and wanted == "primary") or (is_read_only and wanted == "read-write"):
-            place = f"the server at {database.info.host}, port {database.info.port},"
-            raise psycopg.OperationalError(f"{place} is {'a standby' if is_standby else 'read-only'}")
-        pooled = bool(pid != database.info.backend_pid)
-        if pooled:
-            database.prepare_threshold = None
-        _set_formats(database, setting, pooled=pooled)
+        with _time_limit(database, limit):
+            _prepare(database, wanted, setting)
     except BaseException:
         database.close()
         raise
     return database
+
+
+@contextmanager
+def _time_limit(database: Database, seconds: float) -> Iterator[None]:
+    """Break the connection if a server that accepted it does not respond."""
+    timer = threading.Timer(seconds, _break, [database])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _break(database: Database) -> None:
+    with suppress(psycopg.Error, OSError):
+        shut_down(database)
+
+
+def _prepare(database: Database, wanted: str, setting: str) -> None:
+    """Set the connection up, unless its server is not what is wanted."""
+    _check_encoding(database, setting)
+    database.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the default of the database is
+    postgres_arrays.register(database)
+    [(pid, is_standby, is_read_only)] = database.execute(_STATE).fetchall()
+    if (is_standby and wanted == "primary") or (is_read_only and wanted == "read-write"):
+        place = f"the server at {database.info.hostaddr or database.info.host}, port {database.info.port},"
+        raise psycopg.OperationalError(f"{place} is {'a standby' if is_standby else 'read-only'}")
+    pooled = bool(pid != database.info.backend_pid)
+    if pooled:
+        database.prepare_threshold = None
+    _set_formats(database, setting, pooled=pooled)
 
 
 def _check_encoding(database: Database, setting: str) -> None:

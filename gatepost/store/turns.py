@@ -88,7 +88,7 @@ class Turns:
             self._in_store[owner] = count
 
     def committed(self, seconds: float) -> None:
-        """A commit took so long. Called in a thread of the store."""
+        """A commit took so long. Called in a thread of the store, or in the event loop."""
         self._commit_seconds += _WEIGHT * (seconds - self._commit_seconds)
 
     def _share(self, owner: str, of_owner: int) -> int:

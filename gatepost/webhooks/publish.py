@@ -79,7 +79,7 @@ def _entry(account: Account, raw: bytes, at: int, event: Event, origin: Origin) 
 
 
 def _published_before(tx: Tx, account: Account, event: Event, earlier: Earlier) -> Published | Refusal:
-    published = published_ids.load(tx, account.id, event.name)
+    published = published_ids.load_durably(tx, account.id, event.name)
     if published is None:
         raise Again("the event with this id was pruned just now")
     raw, body = published

@@ -4,8 +4,8 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from threading import Event, Semaphore
+from contextlib import ExitStack, closing, contextmanager, suppress
+from threading import Event, Semaphore, Thread
 from typing import Any
 
 import psycopg
@@ -14,12 +14,16 @@ import pytest
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import ids
-from gatepost.core.errors import Unavailable
+from gatepost.core.errors import Refusal, Unavailable
+from gatepost.ledger import publishable
+from gatepost.ledger.entries import Origin
 from gatepost.store import dead_rows, postgres_server, replaced_primary, threads
 from gatepost.store.postgres import PostgresStore
 from gatepost.store.postgres_connection import open_database
 from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
+from gatepost.webhooks import publish
 from gatepost.webhooks.fanout import create_deliveries
+from gatepost.webhooks.publish import Published
 from tests import postgres
 from tests.contract import make, parallel
 from tests.contract.backends import FakeClock
@@ -119,6 +123,89 @@ def test_the_address_of_a_host_that_can_write_is_used(
                     with open_database(f"postgresql://{postgres.OWNER}@{hosts}/postgres") as database:
                         [(directory,)] = database.execute("SHOW data_directory").fetchall()
                     assert directory == str(expected.directory / "data")
+
+
+@pytest.mark.parametrize(
+    ("query", "environment"),
+    [
+        ("host=127.0.0.2,127.0.0.1", {"PGPORT": "{port},{port}"}),
+        ("host=db.invalid", {"PGHOSTADDR": "127.0.0.1", "PGPORT": "{port}"}),
+        ("hostaddr=127.0.0.2,127.0.0.1&port={port}", {}),
+        ("host=127.0.0.2,127.0.0.1&port={port}&load_balance_hosts=random", {}),
+        ("host=127.0.0.2,127.0.0.1&port={port}&target_session_attrs=any", {}),
+    ],
+)
+def test_the_url_and_the_environment_name_hosts_as_for_the_driver(
+    server: postgres.Server, monkeypatch: pytest.MonkeyPatch, query: str, environment: dict[str, str]
+) -> None:
+    """Nothing listens at 127.0.0.2."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.format(port=server.port))
+    with open_database(f"postgresql://{postgres.OWNER}@/postgres?{query.format(port=server.port)}") as database:
+        assert database.info.hostaddr == "127.0.0.1"
+
+
+@pytest.mark.parametrize("query", ["host=127.0.0.1&hostaddr=127.0.0.2,127.0.0.1", "host=127.0.0.1&port=1,2"])
+def test_lists_of_hosts_that_do_not_match(query: str) -> None:
+    with pytest.raises(Unavailable, match="could not match"):
+        open_database(f"postgresql://{postgres.OWNER}@/postgres?{query}")
+
+
+@contextmanager
+def silent_server() -> Iterator[int]:
+    """The port of a server that accepts each login, and then does not respond to any query."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as connections:
+
+        def accept() -> None:
+            with suppress(OSError):  # the listener was closed
+                while True:
+                    connection = connections.enter_context(listener.accept()[0])
+                    connection.recv(1000)  # the request for TLS
+                    connection.sendall(b"N")
+                    connection.recv(1000)  # the startup message
+                    connection.sendall(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")  # logged in, and ready
+
+        thread = Thread(target=accept)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(LIMIT)
+
+
+def test_a_server_that_accepts_connections_and_does_not_respond(server: postgres.Server) -> None:
+    """The next one is used. This also covers a PgBouncer whose server was lost."""
+    with silent_server() as port:
+        hosts = f"127.0.0.1:{port},127.0.0.1:{server.port}"
+        with open_database(f"postgresql://{postgres.OWNER}@{hosts}/postgres") as database:
+            assert database.info.port == int(server.port)
+
+
+def test_an_event_whose_commit_was_cancelled_before_a_standby_had_it(
+    server: postgres.Server, store: PostgresStore, account: str
+) -> None:
+    """The event is in the database then. Publishing it again waits for a standby, too."""
+    found = store.read_now(lambda tx: account_rows.load(tx, account))
+    event = publishable.event("invoice.paid", {}, "once")
+    assert found is not None
+    assert isinstance(event, publishable.Event)
+
+    def publishing(tx: Tx) -> Published | Refusal:
+        return publish.publish_event(tx, found, event, Origin("test"))
+
+    parallel.run(store, [recording(account, "first")], hints=APPEND_ONLY)
+    with configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
+        wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
+        for hints in (APPEND_ONLY, APPEND_ONLY, Hints()):
+            running = pool.submit(parallel.run, store, [publishing], hints)
+            while not running.done():
+                _cancel_waiting(server)
+            [outcome] = running.result()
+            assert isinstance(outcome, Unavailable), outcome
+    [outcome] = parallel.run(store, [publishing], hints=APPEND_ONLY)
+    assert isinstance(outcome, Published)
+    assert outcome.again
 
 
 @pytest.mark.parametrize("hints", [Hints(), APPEND_ONLY], ids=["alone", "shared"])
