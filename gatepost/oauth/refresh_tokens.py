@@ -81,9 +81,13 @@ Decision = Rotate | Repeat | Stay | Reused | Inactive
 
 
 def decide(
-    family: Family, token: RefreshToken, key: bytes, *, thumbprint: str, grace: timedelta, rotates: bool, at: datetime
-) -> Decision:
-    """What presenting this token means. There is no grace once the successor was used, or for another DPoP key."""
+    family: Family, token: RefreshToken, key: bytes, *, thumbprint: str, grace: timedelta, rotates: bool, at: datetime,
+    may_be_done: bool = False,
+) -> Decision:  # fmt: skip
+    """What presenting this token means. There is no grace once the successor was used, or for another DPoP key.
+
+    `may_be_done`: this request may have replaced the token already, when the outcome of a commit was lost.
+    """
     if not family.is_active(at):
         return Inactive()
     if token.number == family.number and compare_digest(leaf(token), family.leaf):
@@ -92,7 +96,8 @@ def decide(
         return Rotate(successor(key, token))
     following = successor(key, token)
     is_previous = token.number + 1 == family.number and compare_digest(leaf(following), family.leaf)
-    if is_previous and at < family.rotated_at + grace and thumbprint == family.thumbprint:
+    in_grace = may_be_done or at < family.rotated_at + grace
+    if is_previous and in_grace and thumbprint == family.thumbprint:
         return Repeat(following)
     return Reused()
 

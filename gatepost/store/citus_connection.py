@@ -5,6 +5,7 @@ all accounts leave out those on nodes that are down.
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,6 +24,7 @@ from gatepost.store.shards import BY_ACCOUNT, TWO_PHASE_TABLE, Shards
 from gatepost.store.transaction import READ_ONLY
 
 _MOST_VALUES = 20_000  # of one insert: the protocol allows 65,535 parameters
+_SLOW = 1.0  # seconds after which a commit checks its deadline
 # Citus finds the shard of a statement when it is planned, so a plan is for one account.
 _SETTINGS = """
 SELECT set_config('citus.node_connection_timeout', %(timeout)s, %(local)s),
@@ -139,11 +141,13 @@ class CitusConnection:
 
     # --- pending writes
 
-    def write_pending(self, pending: PendingWrites, *, unless_changed: Cache | None = None) -> bool:
+    def write_pending(
+        self, pending: PendingWrites, *, unless_changed: Cache | None = None, deadline: int | None = None
+    ) -> bool:  # fmt: skip
         """Make all pending writes. False if a conditional write failed: then the transaction must be undone.
 
         With `unless_changed`, in a transaction of its own, which does nothing if the store has changed since the cache
-        was refreshed.
+        was refreshed, or if the deadline has passed, in milliseconds of the coordinator's time.
         """
         if not pending:
             return True
@@ -151,13 +155,18 @@ class CitusConnection:
             raise TypeError(READ_ONLY)
         if unless_changed is None:
             return pending.write(self._write_given)
-        written = False
+        written, began = False, time.monotonic()
         with self.transaction():
             if self.rows("version", {}) == [(unless_changed.changes, unless_changed.ends)]:
                 written = pending.write(self._write_given)
-            if not written:
+            if not written or (time.monotonic() - began > _SLOW and self._is_after(deadline)):
+                written = False
                 raise psycopg.Rollback
         return written
+
+    def _is_after(self, deadline: int | None) -> bool:
+        found = self.database.execute("SELECT extract(epoch FROM clock_timestamp()) * 1000 > %s", [deadline]).fetchall()
+        return bool(found[0][0])
 
     def possible_keys(self, pending: list[PendingWrites]) -> set[Row] | None:
         return possible_keys(self.rows_given, pending)

@@ -11,6 +11,8 @@ from gatepost.store.postgres_arrays import Array, columns_of
 
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
+# A server that could not run for a while executes what was sent to it before, although the callers have given up.
+_IN_TIME = "extract(epoch FROM clock_timestamp()) * 1000 < %(deadline)b::bigint"
 _NAME = re.compile(r"%\((\w+)\)[bs]")
 _GIVEN = re.compile(
     r"WITH given \((?P<columns>.*?)\) AS \(SELECT \* FROM (?P<unnest>unnest\(.*?\))\)\s*(?P<text>.*)", re.DOTALL
@@ -24,34 +26,40 @@ class CombinedStatement(NamedTuple):
     values: list[Array | int]
 
 
-def combine(statements: Mapping[str, str], pending: PendingWrites, unless_changed: Cache | None) -> CombinedStatement:
+def combine(
+    statements: Mapping[str, str], pending: PendingWrites, unless_changed: Cache | None, deadline: int | None
+) -> CombinedStatement:  # fmt: skip
     """The statement for these writes. It writes nothing if a conditional write is not possible.
 
-    With `unless_changed`, nor does it if the store has changed since the cache was refreshed.
+    With `unless_changed`, nor does it if the store has changed since the cache was refreshed. With a deadline, in
+    milliseconds of the server's time, nor does it if the server begins later.
     """
     parameters: dict[str, Array | int] = {}
     if unless_changed is not None:
         parameters |= {"changes": unless_changed.changes, "ends": unless_changed.ends}
+    if deadline is not None:
+        parameters["deadline"] = deadline
     conditional = [(statements[name], statements[check]) for name, check in pending.conditional]
     for number, ((text, _), rows) in enumerate(zip(conditional, pending.conditional.values(), strict=True)):
         parameters |= columns_of(text, sorted(rows), f"c{number}_") | {f"c{number}": len(rows)}
     appended = [(statements[name], rows) for name, rows in pending.statements()]
     for number, (text, rows) in enumerate(appended):
         parameters |= columns_of(text, rows, f"a{number}_")
-    text = _combined(tuple(conditional), tuple(text for text, _ in appended), unless_changed is not None)
+    conditions = [_UNCHANGED] * (unless_changed is not None) + [_IN_TIME] * (deadline is not None)
+    text = _combined(tuple(conditional), tuple(text for text, _ in appended), tuple(conditions))
     numbered, names = _numbered(text)
     return CombinedStatement(numbered, [parameters[name] for name in names])
 
 
 @cache
-def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...], unless_changed: bool) -> str:
+def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...], given: tuple[str, ...]) -> str:
     """One statement that runs all of these, or none of them. It returns whether it ran them.
 
     The check of a conditional write returns the rows that can be written, so their number decides. If it is too small,
     every statement is given no rows.
     """
     parts: list[str] = []
-    conditions = [_UNCHANGED] if unless_changed else []
+    conditions = [*given]
     updates: list[str] = []
     for number, (update, check) in enumerate(conditional):
         columns, unnest, text = _split(update, f"c{number}_")

@@ -36,6 +36,10 @@ class DatabaseClock:
             return self._local()
         return anchor.at + timedelta(seconds=self._elapsed() - anchor.reading)
 
+    def milliseconds_after(self, seconds: float) -> int | None:
+        """The server's time after so many seconds. None before the first measurement."""
+        return clock.milliseconds(self.now()) + int(seconds * 1000) if self._anchor is not None else None
+
     @property
     def is_due(self) -> bool:
         """Whether it is time for a measurement."""

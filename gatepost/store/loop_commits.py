@@ -37,6 +37,7 @@ class Line(Protocol):
     cache: Cache
     busy_since: float
 
+    def deadline(self, works: list[Work]) -> int | None: ...
     @property
     def direct(self) -> PostgresConnection | None: ...
     def disconnect(self) -> None: ...
@@ -107,7 +108,8 @@ class LoopCommits:
         if not pending or pending.writes_a_row_twice or pending.size > MOST_ROWS:
             return None
         line.busy_since = time.monotonic()
-        commit = _Commit(works, pending, connection, connection.combined(pending, cache), self._end, self._ending)
+        statement = connection.combined(pending, cache, line.deadline(works))
+        commit = _Commit(works, pending, connection, statement, self._end, self._ending)
         commit.start(b"gatepost_%d" % next(self._numbers))
         return commit
 

@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from gatepost.core import ids
+from gatepost.core import clock, ids
 from gatepost.core.clock import Clock
 from gatepost.core.errors import Unavailable
 from gatepost.core.logging import log
@@ -34,17 +34,7 @@ from gatepost.store.postgres_server import PostgresServer
 from gatepost.store.replaced_primary import Watch
 from gatepost.store.schema_check import Maintenance, StoreInfo
 from gatepost.store.shards import Shards
-from gatepost.store.transaction import (
-    NO_HINTS,
-    Engine,
-    FanOut,
-    Group,
-    Hints,
-    Tx,
-    Unit,
-    precompute,
-    prefetch,
-)
+from gatepost.store.transaction import NO_HINTS, Engine, FanOut, Group, Hints, Tx, Unit, precompute, prefetch
 from gatepost.store.turns import Turns
 from gatepost.store.wakeup import OnWakeup
 from gatepost.store.work import (
@@ -52,6 +42,7 @@ from gatepost.store.work import (
     OnCommit,
     Work,
     ignore_commit,
+    leave_batch,
     settle,
     wait_for,
     wait_for_single,
@@ -220,6 +211,7 @@ class PostgresStore:
                     self._append(batch)
             own = [work for work in gathered if isinstance(work.error, AppendOnly)]
             settle(work for work in gathered if work not in own)
+            leave_batch(own)
             for work in own:
                 work.error = None
                 self._units.put([work])
@@ -237,10 +229,12 @@ class PostgresStore:
             try:
                 began = time.monotonic()
                 with line.transaction() as connection:
-                    group = self._prefetch(connection, line, batch)
+                    group = _prefetch(connection, line, batch, self.now(), self._engine)
                     pending = self._run_all(connection, line.cache, batch, group, retried=attempt > 0)
                     if not connection.write_pending(pending):
                         raise Again("another transaction wrote a row")
+                    if line.mode != "read" and all(work.left for work in batch):
+                        raise Unavailable("no caller waits for this commit any more")
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
                 line.cache.clear()  # it may hold what was rolled back
                 again = isinstance(error, (Again, *_RETRIED))
@@ -265,7 +259,7 @@ class PostgresStore:
         line = self._shared
         if any(work.hints.prefetch is None and work.precomputed is None for work in batch) or line.cache.changes < 0:
             return False
-        began = time.monotonic()
+        began, is_sent = time.monotonic(), False
         try:
             connection = line.connected()
             if connection.pooled:
@@ -273,10 +267,15 @@ class PostgresStore:
             self.database_clock.measure(connection.database)
             commit_groups.precompute_prefetched(connection, line.cache, self.now(), self._engine, batch)
             pending = commit_groups.merged(batch, line.cache.mark)
-            if not pending or not connection.write_pending(pending, unless_changed=line.cache):
+            if not pending:
+                return False
+            is_sent = True
+            if not connection.write_pending(pending, unless_changed=line.cache, deadline=line.deadline(batch)):
                 return False
         except Exception as error:  # noqa: BLE001 (the transaction that follows reports the error)
             line.disconnect_after(error)
+            for work in batch:
+                work.may_be_done = is_sent
             return False
         for work in batch:
             work.result = work.precomputed.result  # type: ignore[union-attr]
@@ -290,12 +289,6 @@ class PostgresStore:
         if pending.wakeups:
             self._wakeup_sender.send(pending.wakeups)
 
-    def _prefetch(self, connection: Connected, line: "_ThreadConnection", batch: list[Work]) -> Group | None:
-        if line.mode != "append":
-            return None
-        late = [work for work in batch if work.precomputed is None or work.precomputed.mark is not line.cache.mark]
-        return prefetch(connection, line.cache, self.now(), self._engine, [work.hints for work in late])
-
     def _run_all(
         self, connection: Connected, cache: Cache, batch: list[Work], group: Group | None, *, retried: bool
     ) -> PendingWrites:
@@ -303,7 +296,7 @@ class PostgresStore:
         pending = PendingWrites()
         of_works: list[tuple[Work, PendingWrites]] = []
         for work in batch:
-            tx = Tx(connection, cache, self.now(), self._engine, group, retried=retried)
+            tx = Tx(connection, cache, self.now(), self._engine, group, retried=retried, may_be_done=work.may_be_done)
             of_work = _run_unit(work, tx, cache, connection.mode)
             if of_work is not None:
                 of_works.append((work, of_work))
@@ -314,6 +307,15 @@ class PostgresStore:
             else:
                 work.fail(AppendOnly())
         return pending
+
+
+def _prefetch(
+    connection: Connected, line: "_ThreadConnection", batch: list[Work], at: datetime, engine: Engine
+) -> Group | None:  # fmt: skip
+    if line.mode != "append":
+        return None
+    late = [work for work in batch if work.precomputed is None or work.precomputed.mark is not line.cache.mark]
+    return prefetch(connection, line.cache, at, engine, [work.hints for work in late])
 
 
 def _run_unit(work: Work, tx: Tx, cache: Cache, mode: str) -> PendingWrites | None:
@@ -366,6 +368,11 @@ class _ThreadConnection:
         if not isinstance(connection, PostgresConnection) or connection.pooled or self._store.database_clock.is_due:
             return None
         return connection
+
+    def deadline(self, works: list[Work]) -> int | None:
+        """The time of the server, in milliseconds, after which a caller no longer waits. None if it is not known."""
+        remaining = min(work.expires for work in works) - clock.elapsed()
+        return self._store.database_clock.milliseconds_after(remaining)
 
     def connected(self) -> Connected:
         """The connection, which is busy from now on."""

@@ -227,10 +227,13 @@ class PostgresConnection:
         self.check_mode()
         return self.rows_given(statement, rows)
 
-    def write_pending(self, pending: PendingWrites, *, unless_changed: Cache | None = None) -> bool:
+    def write_pending(
+        self, pending: PendingWrites, *, unless_changed: Cache | None = None, deadline: int | None = None
+    ) -> bool:  # fmt: skip
         """Make all pending writes with one statement. False, and nothing is written, if a conditional write failed.
 
-        With `unless_changed`, the same if the store has changed since the cache was refreshed.
+        With `unless_changed`, the same if the store has changed since the cache was refreshed. With a deadline, in
+        milliseconds of the server's time, the same if the server begins later.
         """
         if not pending:
             return True
@@ -238,16 +241,18 @@ class PostgresConnection:
             raise TypeError(READ_ONLY)
         if unless_changed is not None:
             self._discard_plans()
-        statement = self.combined(pending, unless_changed)
+        statement = self.combined(pending, unless_changed, deadline)
         cursor = psycopg.RawCursor(self.database)
         cursor.execute(statement.text, statement.values, prepare=True, binary=True)
         [(written,)] = cursor.fetchall()
         self.check_replicated()  # without a transaction around it, the statement commits
         return bool(written)
 
-    def combined(self, pending: PendingWrites, unless_changed: Cache | None) -> CombinedStatement:
+    def combined(
+        self, pending: PendingWrites, unless_changed: Cache | None, deadline: int | None = None
+    ) -> CombinedStatement:  # fmt: skip
         """The one statement that makes all pending writes."""
-        return combined_statement.combine(self._statements, pending, unless_changed)
+        return combined_statement.combine(self._statements, pending, unless_changed, deadline)
 
     def possible_keys(self, pending: list[PendingWrites]) -> set[Row] | None:
         """The keys of the conditional writes that are possible now. None if there are no conditional writes."""

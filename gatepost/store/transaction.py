@@ -80,11 +80,14 @@ class Engine(NamedTuple):
 class Tx:
     """The transaction of one unit."""
 
-    __slots__ = ("_cache", "_changed", "_connection", "_ended", "at", "engine", "group", "now", "pending", "retried")
+    __slots__ = (
+        "_cache", "_changed", "_connection", "_ended", "at", "engine", "group", "may_be_done", "now", "pending",
+        "retried",
+    )  # fmt: skip
 
     def __init__(
         self, connection: Connection, cache: Cache, at: datetime, engine: Engine, group: Group | None = None,
-        *, retried: bool = False,
+        *, retried: bool = False, may_be_done: bool = False,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._cache = cache
@@ -95,6 +98,7 @@ class Tx:
         self.engine = engine
         self.group = group  # None: the unit has the commit for itself
         self.retried = retried  # the unit ran before; all that other units left for the commit is written now
+        self.may_be_done = may_be_done  # the unit ran before, and the outcome of its commit is not known
         self.pending = PendingWrites()
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from gatepost.core import clock
 from gatepost.core.errors import Unavailable
 from gatepost.store.transaction import NO_HINTS, Hints, Precomputed, Unit
 
@@ -25,8 +26,8 @@ class Work:
     """A unit, and either the future of an event loop or a lock that a plain thread waits on."""
 
     __slots__ = (
-        "done", "error", "future", "hints", "last_of", "left", "loop", "on_early_result", "precomputed", "result",
-        "unit",
+        "done", "error", "expires", "future", "hints", "last_of", "left", "loop", "may_be_done", "on_early_result",
+        "precomputed", "result", "unit",
     )  # fmt: skip
 
     def __init__(self, unit: Unit[Any], future: asyncio.Future[Any] | None = None, hints: Hints = NO_HINTS) -> None:
@@ -35,7 +36,9 @@ class Work:
         self.future = future
         self.loop = future.get_loop() if future else None
         self.done = None if future else threading.Event()
-        self.left = False  # the caller no longer waits: if the unit has not begun, it is not run
+        self.left = False  # the caller no longer waits: the unit is not run, or not committed
+        self.expires = clock.elapsed() + PATIENCE  # when the caller stops waiting at the latest
+        self.may_be_done = False  # a commit of the unit failed with an unknown outcome
         self.precomputed: Precomputed | None = None
         self.on_early_result = hints.on_early_result
         self.last_of: Gathering | None = None
@@ -105,6 +108,15 @@ def resolve(works: list[Work]) -> None:
             work.last_of = None
 
 
+def leave_batch(works: Iterable[Work]) -> None:
+    """Let the next batch start without waiting for these units, which run by themselves and may wait for a lock."""
+    for work in works:
+        batch, work.last_of = work.last_of, None
+        if batch is not None and work.loop is not None:
+            with suppress(RuntimeError):  # the loop was closed, so nothing waits there
+                work.loop.call_soon_threadsafe(batch.ended)
+
+
 class Gathering:
     """Collects the units of one event loop while the previous batch commits, and then hands them over together.
 
@@ -160,7 +172,10 @@ class Gathering:
             _use_all(self._under_way)
 
     def ended(self) -> None:
-        """Called in the event loop when the last unit of the batch is settled. Nearly always all of them are."""
+        """Called in the event loop when the last unit of the batch is settled, or runs by itself.
+
+        Nearly always all of them are settled then. Otherwise the timer is still needed.
+        """
         if self._timer is not None and all(work.future is None or work.future.done() for work in self._under_way):
             self._timer.cancel()
         self._under_way = []

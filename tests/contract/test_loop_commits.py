@@ -18,13 +18,15 @@ import uvloop
 from gatepost import accounts
 from gatepost.accounts import Account, account_rows
 from gatepost.core import ids
+from gatepost.core.errors import Unavailable
 from gatepost.ledger import publishable
 from gatepost.ledger.entries import Origin
 from gatepost.ledger.publishable import Event
-from gatepost.store import threads
+from gatepost.store import commit_groups, threads, work
 from gatepost.store.loop_commits import LoopCommits
 from gatepost.store.postgres import PostgresStore
-from gatepost.store.transaction import APPEND_ONLY, Tx, Unit
+from gatepost.store.postgres_connection import PostgresConnection
+from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
 from gatepost.store.work import Work
 from gatepost.webhooks import publish, subscription_rows
 from gatepost.webhooks.fanout import create_deliveries
@@ -289,6 +291,79 @@ def test_an_event_loop_that_pauses(
         assert loop.run_until_complete(store.run(recording(account, "next"), APPEND_ONLY)) == "next"
     assert recorded(store, account).count("next") == 1
     assert recorded(store, account).count("paused") in (1, 2)  # the server had begun it, and an entry may remain
+
+
+@pytest.mark.parametrize(
+    "hints",
+    [APPEND_ONLY, Hints(append_only=True, prefetch=lambda _: None), Hints()],
+    ids=["event loop", "single statement of the thread", "transaction"],
+)
+def test_a_server_that_continues_when_the_caller_has_given_up(
+    store: PostgresStore, account: str, schema_url: str, monkeypatch: pytest.MonkeyPatch, hints: Hints
+) -> None:
+    """It writes nothing, because the caller was told so."""
+    append(store, account, 3)
+
+    async def story() -> None:
+        await store.run(recording(account, "before"), hints)
+        with locked(schema_url):
+            with monkeypatch.context() as impatient:
+                impatient.setattr(work, "PATIENCE", 0.3)
+                late = asyncio.create_task(store.run(recording(account, "late"), hints))
+                await asyncio.sleep(0)
+            with pytest.raises(Unavailable):
+                await late
+        assert await store.run(recording(account, "after"), hints) == "after"
+
+    uvloop.run(asyncio.wait_for(story(), parallel.LONG))
+    names = recorded(store, account)
+    assert ("late" in names, "after" in names) == (False, True)
+
+
+def test_a_unit_that_waits_for_a_lock_delays_no_others(store: PostgresStore, account: str, schema_url: str) -> None:
+    """It could not share the commit, and runs by itself. It was the last one of its batch."""
+
+    async def story() -> None:
+        await store.run(lambda tx: tx.probe(0))
+        with psycopg.connect(schema_url) as holder:
+            holder.execute("SELECT 1 FROM counters WHERE name = 'write probe' FOR UPDATE")
+            waiting = asyncio.create_task(store.run(lambda tx: tx.probe(1), APPEND_ONLY))
+            await store.run(recording(account, "first"), APPEND_ONLY)
+            assert await store.run(recording(account, "second"), APPEND_ONLY) == "second"
+            assert not waiting.done()
+        await waiting
+
+    uvloop.run(asyncio.wait_for(story(), parallel.LONG))
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_unit_knows_that_an_earlier_commit_may_have_succeeded(
+    store: PostgresStore, account: str, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
+) -> None:
+    runs: list[bool] = []
+
+    def unit(tx: Tx) -> str:
+        runs.append(tx.may_be_done)
+        return make.record(tx, account, "unknown").subject
+
+    def lose(connection: PostgresConnection, *arguments: Any, **options: Any) -> bool:
+        if options.get("unless_changed") is None:
+            return write_pending(connection, *arguments, **options)
+        assert write_pending(connection, *arguments, **options)
+        raise psycopg.OperationalError("the connection was lost")
+
+    def fail(*_: object) -> None:
+        raise psycopg.OperationalError("the connection was lost")
+
+    write_pending = PostgresConnection.write_pending
+    if is_sent:
+        monkeypatch.setattr(PostgresConnection, "write_pending", lose)
+    else:
+        monkeypatch.setattr(commit_groups, "precompute_prefetched", fail)
+    hints = Hints(append_only=True, prefetch=lambda _: None)
+    assert parallel.run(store, [unit], hints) == ["unknown"]
+    assert runs == ([False, True] if is_sent else [False])
+    assert recorded(store, account).count("unknown") == len(runs)
 
 
 @pytest.mark.parametrize("runs", [True, False])

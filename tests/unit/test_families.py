@@ -170,8 +170,11 @@ def decide(
     thumbprint: str = "",
     grace: timedelta = GRACE,
     rotates: bool = True,
+    may_be_done: bool = False,
 ) -> Decision:
-    return refresh_tokens.decide(row, shown, KEY, thumbprint=thumbprint, grace=grace, rotates=rotates, at=NOW + after)
+    return refresh_tokens.decide(
+        row, shown, KEY, thumbprint=thumbprint, grace=grace, rotates=rotates, at=NOW + after, may_be_done=may_be_done
+    )
 
 
 AT_THE_END = RefreshToken(FAMILY, MAX_NUMBER, b"s" * 32)
@@ -193,6 +196,10 @@ TABLE: dict[str, tuple[Decision, Decision]] = {
     "the one before, without a grace": (
         decide(family(SECOND_ONE), FIRST, after=timedelta(), grace=timedelta()), Reused(),
     ),
+    "the one before, replaced by this request": (
+        decide(family(SECOND_ONE), FIRST, grace=timedelta(), may_be_done=True), Repeat(SECOND_ONE),
+    ),
+    "two before, after a commit with an unknown outcome": (decide(family(THIRD), FIRST, may_be_done=True), Reused()),
     "the one before with the same key": (
         decide(family(SECOND_ONE, "a"), FIRST, thumbprint="a"), Repeat(SECOND_ONE),
     ),

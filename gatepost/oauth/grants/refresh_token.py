@@ -36,7 +36,7 @@ def load(
     family, consent = row
     decision = refresh_tokens.decide(
         family, token, key, thumbprint=request.thumbprint, grace=timedelta(seconds=account.seconds("refresh_grace")),
-        rotates=not account.strict, at=tx.at,
+        rotates=not account.strict, at=tx.at, may_be_done=tx.may_be_done,
     )  # fmt: skip
     match decision:
         case Inactive():
