@@ -18,6 +18,7 @@ LONG = LIMIT
 SCOPE = "gatepost:deliveries"
 # Seconds before a thread that got no token asks again: asking thousands of times takes the CPU from what is to start.
 PAUSE = 0.1
+BROKEN = (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)  # before or during a response
 
 
 class Token(NamedTuple):
@@ -25,6 +26,13 @@ class Token(NamedTuple):
 
     claims: dict[str, Any]
     event: str
+
+
+def open_session() -> requests.Session:
+    """A session for a thread. It does not read the environment, which a command in this process may be replacing."""
+    session = requests.Session()
+    session.trust_env = False
+    return session
 
 
 class Threads:
@@ -64,7 +72,7 @@ class Load(Threads):
         return f"{len(self.tokens)} tokens, {self.unavailable} times 503, {self.broken} broken connections"
 
     def _ask(self) -> None:
-        session = requests.Session()
+        session = open_session()
         while not self._stop.is_set():
             try:
                 answer = session.post(
@@ -73,7 +81,7 @@ class Load(Threads):
                     headers={"Authorization": self._client.basic},
                     timeout=LONG,
                 )
-            except requests.ConnectionError:
+            except BROKEN:
                 self.broken += 1
                 session.close()
                 self._stop.wait(PAUSE)

@@ -14,7 +14,7 @@ import requests
 from gatepost.core import ids
 from gatepost.ledger import seal_rows, search, verification
 from tests import service
-from tests.chaos.load import SCOPE, Threads, Token, claims
+from tests.chaos.load import BROKEN, SCOPE, Threads, Token, claims, open_session
 from tests.flows.test_delivery import Json, Platform
 from tests.receiver import Receiver
 from tests.service import free_ports
@@ -97,8 +97,9 @@ class NodeLoad(Threads):
             node = self._nodes[turn % len(self._nodes)]
             url = f"{node.ops}/events" if what == "events" else f"{node.url}/oauth/tokens"
             try:
-                answer = requests.post(url, headers=headers, timeout=LIMIT, **content)
-            except requests.ConnectionError:
+                with open_session() as session:
+                    answer = session.post(url, headers=headers, timeout=LIMIT, **content)
+            except BROKEN:
                 self._stop.wait(0.05)
                 continue
             if answer.status_code == 200:

@@ -4,9 +4,7 @@ import json
 from collections import Counter
 from functools import partial
 
-import requests
-
-from tests.chaos.load import LONG, PAUSE, Threads
+from tests.chaos.load import BROKEN, LONG, PAUSE, Threads, open_session
 from tests.flows.shop import Shop, platform
 from tests.waiting import wait_until
 
@@ -29,7 +27,7 @@ class Publishing(Threads):
         wait_until(lambda: len(self.deliveries) >= wanted, f"{more} more events, after {len(self.deliveries)}")
 
     def _publish(self, thread: int) -> None:
-        session = requests.Session()
+        session = open_session()
         number = 0
         while not self._stop.is_set():
             name = f"{thread}-{number}"
@@ -38,7 +36,7 @@ class Publishing(Threads):
                     f"{self._shop.gatepost.ops}/events", data=json.dumps(_event(name)), timeout=LONG,
                     headers={"Authorization": f"Bearer {self._token}", "Content-Type": _TYPE},
                 )  # fmt: skip
-            except requests.ConnectionError:
+            except BROKEN:
                 session.close()
                 self._stop.wait(PAUSE)
                 continue
