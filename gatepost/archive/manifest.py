@@ -143,7 +143,7 @@ def write(directory: Path, manifest: Manifest) -> None:
 def read(directory: Path) -> Manifest | str:
     """Read the manifest of an archive. Returns what is wrong if it is malformed."""
     try:
-        manifest = msgspec.json.decode((directory / FILE).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(_content(directory / FILE), type=Manifest)
     except FileNotFoundError:
         raise BadSetting(f"{directory} is not an archive: it has no {FILE}") from None
     except OSError as error:
@@ -155,7 +155,12 @@ def read(directory: Path) -> Manifest | str:
     return manifest
 
 
+def _content(file: Path) -> bytes:
+    with files.open_regular(file) as opened:
+        return opened.read()
+
+
 def describe(file: Path, rows: int) -> ArchivedFile:
     """The size and the hash of a file."""
-    with file.open("rb") as opened:
+    with files.open_regular(file) as opened:
         return ArchivedFile(hashlib.file_digest(opened, "sha256").hexdigest(), file.stat().st_size, rows)

@@ -108,9 +108,12 @@ def _delta(column: Column) -> str:
 
 
 def read(path: Path, table: Table) -> Iterator[Row]:
-    """Read the rows of a file in their order. Raises `Unreadable`."""
+    """Read the rows of a file in their order. Raises `Unreadable`.
+
+    pyarrow gets the open file, because it accepts only paths that are valid UTF-8.
+    """
     try:
-        with pq.ParquetFile(path) as file:
+        with files.open_regular(path) as opened, pq.ParquetFile(opened) as file:
             if not file.schema_arrow.equals(_schema(table)):
                 raise Unreadable("it has other columns than this release writes")
             for batch in file.iter_batches(_BATCH):

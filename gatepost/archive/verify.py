@@ -108,7 +108,7 @@ class _Verification:
             self._report("a value is out of range, so the verification could not be completed")
 
     def _check_file(self, table: Table) -> bool:
-        """Compare a file with the manifest. False if it does not exist."""
+        """Compare a file with the manifest. False if it cannot be read."""
         path, listed = self._directory / table.file, self._manifest.files.get(table.file)
         if listed is None:
             self._report(f"{manifest.FILE} does not list {table.file}")

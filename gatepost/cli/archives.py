@@ -35,8 +35,9 @@ def write(runtime: Runtime, accounts: Iterable[Account], period: Period, directo
     with show.progress("rows") as advance:
         made = export.export(source, accounts, period, directory, advance)
     size = sum(file.bytes for file in made.files.values())
+    place = show.printable(str(directory.absolute()))  # which may be in a directory whose name is not UTF-8
     if as_json:
-        show.document({"directory": str(directory.absolute()), "bytes": size, "manifest": made})
+        show.document({"directory": place, "bytes": size, "manifest": made})
         return
     listed: list[dict[str, Any]] = [msgspec.to_builtins(account) for account in made.accounts]
     left_out = ("unsealed_entries", "unfinished_deliveries")
@@ -45,7 +46,7 @@ def write(runtime: Runtime, accounts: Iterable[Account], period: Period, directo
     if any(account[noun] for account in listed for noun in left_out):
         click.echo("Unsealed entries and unfinished deliveries were left out. Archive the period again later.")
     days = f"from {period.after} " if period.after else ""
-    click.echo(f"Archived {days}to the end of the day before {period.before} in {directory.absolute()}: {size} bytes.")
+    click.echo(f"Archived {days}to the end of the day before {period.before} in {place}: {size} bytes.")
     click.echo("The archive was verified. Nothing was deleted.")
 
 

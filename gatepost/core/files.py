@@ -1,6 +1,9 @@
-"""Files that are replaced atomically and durably, and the owner of files that root creates."""
+"""Files: replacing them atomically and durably, the owner of files that root creates, and opening only regular ones."""
 
+import errno
+import io
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,6 +49,13 @@ def _give_to_owner_of(path: Path, descriptor: int) -> None:
         owner = path.stat()
         with suppress(PermissionError):  # in a container, root may lack the permission; then it owns the file
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading. To read another one, such as a FIFO or a device, could take forever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.open("rb")
 
 
 def sync(path: Path) -> None:

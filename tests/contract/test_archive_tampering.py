@@ -1,6 +1,7 @@
 """Every change of an archive by someone without the key is found and named. The store makes no difference."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -154,6 +155,26 @@ def test_removed_and_damaged_files(archived: Archived) -> None:
     assert problems[1] == "attempts.parquet cannot be read: No such file or directory"
     assert problems[2].startswith("entries.parquet cannot be read: ")
     assert problems[3] == "the deliveries were not verified: deliveries.parquet or attempts.parquet is missing"
+
+
+@pytest.mark.parametrize("other", ["a FIFO", "a device", "a directory"])
+def test_files_that_are_not_regular(archived: Archived, other: str) -> None:
+    """To read a FIFO or a device could take forever."""
+    kinds: dict[str, Callable[[Path], None]] = {
+        "a FIFO": os.mkfifo,
+        "a device": lambda path: path.symlink_to("/dev/null"),
+        "a directory": Path.mkdir,
+    }
+    for name in ("entries.parquet", manifest.FILE):
+        (archived.directory / name).unlink()
+        kinds[other](archived.directory / name)
+        if name != manifest.FILE:
+            assert archived.problems() == [
+                f"{name} cannot be read: not a regular file",
+                "the entries were not verified: entries.parquet or seals.parquet is missing",
+            ]
+    with pytest.raises(BadSetting, match=r"cannot read .*manifest\.json: not a regular file"):
+        archived.problems()
 
 
 def test_values_out_of_range(archived: Archived) -> None:

@@ -1,6 +1,7 @@
 """`gatepost store archive` and `gatepost audit verify --archive`: output, exit codes, and what they refuse."""
 
 import json
+import os
 import sys
 from contextlib import closing
 from datetime import timedelta
@@ -67,6 +68,16 @@ def test_one_account_as_json(alone: Alone, tmp_path: Path) -> None:
     assert made["bytes"] == sum(path.stat().st_size for path in target.glob("*.parquet"))
     verdict = alone.cli_json("audit", "verify", "--archive", str(target))
     assert (verdict["with_key"], verdict["entries"], verdict["problems"]) == (True, 2, [])
+
+
+def test_a_directory_whose_name_is_not_utf8(alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / os.fsdecode(b"caf\xe9")
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    made = alone.cli_json("store", "archive", "archive", "--before", BEFORE)
+    assert made["directory"] == f"{tmp_path}/caf\ufffd/archive"
+    assert alone.cli("audit", "verify", "--archive", "archive").stdout.startswith("archive: intact: entries ")
+    assert "/caf\ufffd/again" in alone.cli("store", "archive", "again").stdout
 
 
 def test_a_problem_makes_the_command_fail(alone: Alone, tmp_path: Path) -> None:
