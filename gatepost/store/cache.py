@@ -6,6 +6,10 @@ that were ended; a cache that has seen other counts drops what the changes may h
 
 from typing import Any, Protocol
 
+from gatepost.core.errors import Unavailable
+
+_INCOMPLETE = "the store is incomplete: the table counters has no row '{}'; complete the restore, or restore it again"
+
 
 class Rows(Protocol):
     """The part of a connection that the cache needs."""
@@ -27,8 +31,10 @@ class Cache:
         self.valid: dict[Any, Any] = {}  # all are dropped when any definition changes, or anything is ended
 
     def refresh(self, connection: Rows) -> None:
-        """Drop what has changed since the last refresh."""
+        """Drop what has changed since the last refresh. Raises `Unavailable` if the store does not have the counts."""
         changes, ends = connection.rows("version", {})[0]
+        if changes is None or ends is None:
+            raise Unavailable(_INCOMPLETE.format("changes" if changes is None else "ends"))
         if (changes, ends) == (self.changes, self.ends):
             return
         self.valid = {}

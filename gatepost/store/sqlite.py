@@ -20,6 +20,7 @@ import apsw
 
 from gatepost.core import ids
 from gatepost.core.clock import Clock
+from gatepost.core.errors import Unavailable
 from gatepost.store import sql_loader
 from gatepost.store.cache import Cache
 from gatepost.store.lost import end_process
@@ -304,4 +305,4 @@ def _take(queue: SimpleQueue[list[Work] | None], waiting: list[Work]) -> bool:
 
 def _is_own(error: BaseException) -> bool:
     """Whether the error is the fault of a unit, and not of the file, the disk or the machine."""
-    return isinstance(error, _OWN) or not isinstance(error, (apsw.Error, OSError, MemoryError))
+    return isinstance(error, _OWN) or not isinstance(error, (apsw.Error, OSError, MemoryError, Unavailable))

@@ -40,6 +40,8 @@ def unavailable(error: BaseException) -> Unavailable:
     """The error that callers get when the file fails."""
     if isinstance(error, FileNotFoundError):
         return Unavailable("the file of the store does not exist")
+    if isinstance(error, Unavailable):
+        return Unavailable(str(error))
     return Unavailable(f"the store cannot answer: {type(error).__name__}: {error}")
 
 

@@ -11,12 +11,13 @@ import pytest
 from gatepost import accounts
 from gatepost.accounts import account_rows
 from gatepost.core import ids
+from gatepost.core.errors import Unavailable
 from gatepost.ledger.record import append_entry
 from gatepost.oauth import client_rows, key_rows, scope_rows, signing_keys
 from gatepost.store.cache import Cache
 from gatepost.store.interface import Store
 from gatepost.store.pending import Again
-from gatepost.store.transaction import APPEND_ONLY, Hints, Tx, Unit
+from gatepost.store.transaction import APPEND_ONLY, SHORT, Hints, Tx, Unit
 from tests.contract import make, parallel
 from tests.contract.backends import Backend, FakeClock
 
@@ -269,3 +270,27 @@ def test_changes_are_forgotten_after_an_hour(store: Store, backend: Backend, acc
     watch.forward(timedelta(minutes=2))
     assert store.run_now(Tx.delete_old_changes) == 1
     assert len(backend.execute("SELECT version FROM changes")) == 1
+
+
+@pytest.mark.parametrize("name", ["changes", "ends"])
+def test_a_store_without_its_counts_is_not_available(store: Store, backend: Backend, account: str, name: str) -> None:
+    """Such as one that is only partly restored. When it is complete, the same processes continue."""
+
+    def unit(tx: Tx) -> bool:
+        return account_rows.load(tx, account) is not None
+
+    async def outcomes() -> list[Any]:
+        running = (
+            store.run(unit), store.run(unit, APPEND_ONLY), store.read(unit), store.read(unit, SHORT),
+            asyncio.to_thread(store.run_now, unit), asyncio.to_thread(store.read_now, unit),
+        )  # fmt: skip
+        return list(await asyncio.gather(*running, return_exceptions=True))
+
+    assert asyncio.run(outcomes()) == [True] * 6
+    [(count,)] = backend.execute("SELECT value FROM counters WHERE name = ?", name)
+    backend.execute("DELETE FROM counters WHERE name = ?", name)
+    problems = asyncio.run(outcomes())
+    assert {type(problem) for problem in problems} == {Unavailable}
+    assert all(f"the table counters has no row '{name}'" in str(problem) for problem in problems)
+    backend.execute("INSERT INTO counters (name, value) VALUES (?, ?)", name, count)
+    assert asyncio.run(outcomes()) == [True] * 6
