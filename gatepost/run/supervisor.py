@@ -101,7 +101,8 @@ async def _supervise(settings: Settings, runtime: app.Runtime, metrics: str) -> 
     children = _children(settings, metrics, changed)
     running = Chores()
     store = runtime.store
-    node = nodes.this_node(settings.only or "all", clock.milliseconds(store.now()))
+    address = f"{settings.ops_host}:{settings.ops_port}"
+    node = nodes.this_node(settings.only or "all", address, clock.milliseconds(store.now()))
     heartbeat = Chore("node", nodes.BEAT_EVERY, lambda: store.run(partial(nodes.beat, node=node)))
     running.start(heartbeat)
 

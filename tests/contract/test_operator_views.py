@@ -1,17 +1,21 @@
-"""What the operator's view reads of a store: pages of the ledger with a bounded cost, and the end of a chain."""
+"""What the operator's view reads of a store: pages of the ledger with a bounded cost, the end of a chain, the nodes."""
 
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 
 import pytest
 
-from gatepost.core import ids
+from gatepost.core import clock, ids
 from gatepost.ledger import chain_status, sealing, search
 from gatepost.ledger.entries import Entry
 from gatepost.ledger.search import EntryFilter
+from gatepost.store import nodes
 from gatepost.store.interface import Store
+from gatepost.store.nodes import Node
 from gatepost.store.transaction import HIGHEST
 from tests.contract import make
-from tests.contract.backends import Backend
+from tests.contract.backends import Backend, FakeClock
 from tests.contract.make import KEY
 
 
@@ -87,3 +91,45 @@ class TestChain:
     ) -> None:
         backend.execute(statement, ids.raw(account))
         assert str(status()["problem"]).startswith(problem)
+
+
+class TestNodes:
+    """Nodes on one host. A node that was killed leaves its row."""
+
+    @pytest.fixture
+    def start(self, store: Store, watch: FakeClock) -> Callable[..., Node]:
+        def start(kind: str = "all", address: str = "127.0.0.1:9090") -> Node:
+            watch.forward(timedelta(seconds=1))
+            node = nodes.this_node(kind, address, clock.milliseconds(watch()))
+            beat(store, node)
+            return node
+
+        return start
+
+    def test_a_node_that_is_started_again_replaces_the_one_that_was_killed(
+        self, store: Store, start: Callable[..., Node]
+    ) -> None:
+        start()
+        beside, web = start(address="127.0.0.1:9091"), start(kind="web")
+        again = start()
+        beat(store, beside)
+        assert listed(store) == {beside.id, web.id, again.id}
+
+    def test_running_nodes_that_cannot_be_told_apart_are_all_listed(
+        self, store: Store, start: Callable[..., Node], watch: FakeClock
+    ) -> None:
+        """Such as nodes in containers with one host name."""
+        running = [start(), start()]
+        watch.forward(timedelta(seconds=nodes.BEAT_EVERY))
+        for _ in range(2):
+            for node in running:
+                beat(store, node)
+        assert listed(store) == {node.id for node in running}
+
+
+def beat(store: Store, node: Node) -> None:
+    store.run_now(partial(nodes.beat, node=node))
+
+
+def listed(store: Store) -> set[bytes]:
+    return {node.id for node in store.read_now(nodes.load)}

@@ -23,7 +23,10 @@ def listed(running: Service) -> list[tuple[str, str]]:
 def test_nodes_on_one_database(tmp_path: Path, postgres_url: str) -> None:
     with service.running(tmp_path / "all", postgres_url) as running:
         store, host = running.opened.store, socket.gethostname()
-        with service.running(tmp_path / "web", postgres_url, only="web"):
+        [ops_port] = service.free_ports(1)
+        killed = nodes.this_node("web", f"127.0.0.1:{ops_port}", 0)
+        store.run_now(lambda tx: tx.write("beat_node", **(killed._asdict() | {"beat_at": tx.now})))
+        with service.running(tmp_path / "web", postgres_url, only="web", ops_port=str(ops_port)):
             found = [("ok", f"{host} (all"), ("ok", f"{host} (web")]
             wait_until(lambda: listed(running) == found, "both nodes to be listed")
 
