@@ -25,8 +25,17 @@ class _Log:
         import structlog  # noqa: PLC0415
 
         if not structlog.is_configured():  # in a command, whose standard output is its result
-            structlog.configure(logger_factory=lambda *_: structlog.WriteLogger(sys.stderr))
+            *processors, _ = structlog.get_config()["processors"]  # the last one has colours if that is a terminal
+            structlog.configure(
+                processors=[*processors, structlog.dev.ConsoleRenderer(colors=_has_colours())],
+                logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+            )
         return getattr(structlog.get_logger("gatepost"), level)
+
+
+def _has_colours() -> bool:
+    """Whether lines on standard error, which the caller may have closed, have colours."""
+    return sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
 log: Any = _Log()

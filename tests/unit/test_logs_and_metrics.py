@@ -5,7 +5,10 @@ import importlib.util
 import json
 import math
 import os
+import pty
 import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +197,36 @@ def test_what_a_command_logs_is_not_in_its_output(capsys: pytest.CaptureFixture[
     written = capsys.readouterr()
     assert written.out == ""
     assert "database node cannot be reached" in written.err
+
+
+@pytest.mark.parametrize(("terminal", "variables"), [(True, {}), (False, {}), (True, {"NO_COLOR": "1"})])
+def test_lines_of_a_command_have_colours_on_a_terminal(
+    terminal: bool, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    structlog.reset_defaults()
+    try:
+        logging._Log().warning("database node cannot be reached")
+    finally:
+        structlog.reset_defaults()
+    assert ("\x1b[" in capsys.readouterr().err) == (terminal and not variables)
+
+
+def test_lines_of_a_command_in_a_file_have_no_colours() -> None:
+    """Even if standard output is a terminal, as in `gatepost doctor 2>file`."""
+    screen, terminal = pty.openpty()
+    log = "from gatepost.core.logging import log; log.warning('database node cannot be reached')"
+    environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+    done = subprocess.run(
+        [sys.executable, "-c", log], env=environment, stdout=terminal, stderr=subprocess.PIPE, text=True, check=True
+    )
+    os.close(terminal)
+    os.close(screen)
+    assert "database node cannot be reached" in done.stderr
+    assert "\x1b" not in done.stderr
 
 
 def test_no_line_has_room_for_a_secret() -> None:
