@@ -1,9 +1,11 @@
 """PostgreSQL: the event loop sends commits of units that ran ahead. A commit that fails there is made by the thread."""
 
 import asyncio
+import select
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,9 +119,14 @@ def locked(url: str) -> Iterator[None]:
         yield
 
 
-async def until_it_waits(operator: psycopg.Connection[tuple[object, ...]], backend: int) -> None:
+def is_waiting(operator: psycopg.Connection[tuple[object, ...]], backend: int) -> bool:
+    """Whether this process of the server waits for a lock."""
     waiting = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
-    while not operator.execute(waiting, [backend]).fetchall():
+    return operator.execute(waiting, [backend]).fetchall() != []
+
+
+async def until_it_waits(operator: psycopg.Connection[tuple[object, ...]], backend: int) -> None:
+    while not is_waiting(operator, backend):
         await asyncio.sleep(0.01)
 
 
@@ -441,11 +448,10 @@ def test_a_connection_that_ends_while_a_large_commit_is_sent(relay: "Relay", sch
         async def story() -> str:
             relay.reads.clear()
             running = asyncio.create_task(store.run(recording(made.id, "large", "x" * 8 * MEGABYTE), APPEND_ONLY))
-            while store._loop_commits._under_way is None:
+            while (commit := store._loop_commits._under_way) is None or commit._steps or takes_more(commit._socket):
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)  # the socket is full
             relay.end_answers()
-            store._loop_commits._under_way._flush()  # as if the socket took more before the loop sees the end
+            commit._flush()  # as if the socket took more before the loop sees the end
             relay.reads.set()
             return await running
 
@@ -453,11 +459,52 @@ def test_a_connection_that_ends_while_a_large_commit_is_sent(relay: "Relay", sch
         assert recorded(store, made.id).count("large") == 1
 
 
-def test_two_event_loops(store: PostgresStore, account: str, passed_on: list[int]) -> None:
-    before = len(recorded(store, account))
+def takes_more(descriptor: int) -> bool:
+    """Whether an event loop that watches this socket would write to it."""
+    return select.select([], [descriptor], [], 0)[1] != []
+
+
+class CheckedLoop:
+    """An event loop, and how often the thread has checked whether it runs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.times = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def is_running(self) -> bool:
+        self.times += 1
+        return self._loop.is_running()
+
+
+def test_two_event_loops(
+    store: PostgresStore, account: str, passed_on: list[int], schema_url: str,
+    operator: psycopg.Connection[tuple[object, ...]],
+) -> None:  # fmt: skip
+    """While a commit of one is under way, the thread gets the units of the other, and waits for the connection."""
+    before, backend = recorded(store, account), process(store)
+    with ThreadPoolExecutor(2) as loops:
+        with locked(schema_url):
+            first = loops.submit(append, store, account)
+            wait_until(lambda: is_waiting(operator, backend))
+            commit: Any = store._loop_commits._under_way
+            commit.loop = checked = CheckedLoop(commit.loop)
+            second = loops.submit(append, store, account)
+            wait_until(lambda: checked.times > 1, "the thread to check whether the loop of the commit runs")
+        names = [*first.result(parallel.LONG), *second.result(parallel.LONG)]
+    assert passed_on == [1]
+    assert recorded(store, account) == [*before, *names]
+    assert process(store) == backend
+
+
+def test_two_event_loops_that_commit_all_the_time(store: PostgresStore, account: str) -> None:
+    """No commit fails, so each is made once, and on the same connection."""
+    before, backend = len(recorded(store, account)), process(store)
     parallel.in_threads([lambda: append(store, account, 200)] * 2)
     assert len(recorded(store, account)) - before == 400
-    assert sum(passed_on) < 400
+    assert process(store) == backend
 
 
 def test_a_commit_that_the_socket_takes_in_parts(store: PostgresStore, account: str, passed_on: list[int]) -> None:
