@@ -112,9 +112,9 @@ def existing(database: Database, table: Table) -> list[Partition]:
     return sorted(_partitions(table, rows), key=lambda partition: partition.since)
 
 
-def _partitions(table: Table, rows: Iterable[tuple[str, str]]) -> Iterable[Partition]:
-    for name, bounds in rows:
-        match, named = _BOUNDS.fullmatch(bounds), re.fullmatch(rf"{table.name}_(\d+)_\d+", name)
+def _partitions(table: Table, rows: Iterable[tuple[str, str | None]]) -> Iterable[Partition]:
+    for name, bounds in rows:  # without bounds, if another process dropped it just now
+        match, named = _BOUNDS.fullmatch(bounds or ""), re.fullmatch(rf"{table.name}_(\d+)_\d+", name)
         if match and named:
             since, until = (int(bound, 16) for bound in match.groups())
             yield Partition(table, int(named[1]), since, until, name)

@@ -282,6 +282,19 @@ def test_a_longer_class_with_many_attempts_keeps_their_partition(
     assert f"attempts_400_{start:%Y%m%d}" in store.maintain_partitions().dropped
 
 
+def test_partitions_are_listed_while_another_process_drops_some(
+    store: Store, backend: Postgres, watch: FakeClock
+) -> None:
+    with psycopg.connect(backend.url) as database:
+        database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        before = partitions.existing(database, partitions.ENTRIES)
+        watch.forward(40 * DAY)
+        dropped = store.maintain_partitions().dropped
+        listed = [each.name for each in partitions.existing(database, partitions.ENTRIES)]
+    assert listed == [each.name for each in before if each.name not in dropped]
+    assert len(listed) < len(before)
+
+
 def test_a_new_class_takes_over_its_rows(store: Store, backend: Postgres, account: str, watch: FakeClock) -> None:
     store.maintain_partitions()
     event = publish(store, account, watch, days=90)
