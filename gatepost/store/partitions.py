@@ -163,13 +163,25 @@ def _add_class(database: Database, table: Table, days: int, rows: int) -> bool:
 
 
 def _missing(database: Database, table: Table, days: int, now: int) -> Iterable[Partition]:
-    """The partitions between now and some days ahead that do not exist."""
+    """The partitions between now and some days ahead that do not exist.
+
+    They begin at multiples of their width, or later: after partitions of another width, and after today if there are
+    rows of today without a partition.
+    """
     taken = [other for other in existing(database, table) if other.days == days or not table.by_class]
     start, width = _start(database, table), _WIDTHS[days] * _DAY
     for since in range(now - now % width, now + _AHEAD, width):
-        low, high = max(since, start), since + width
-        if low < high and not any(other.since < high and low < other.until for other in taken):
-            yield Partition(table, days, low, high, f"{table.name}_{days}_{clock.from_milliseconds(low):%Y%m%d}")
+        high = since + width
+        overlapping = (other.until for other in taken if other.since < high and since < other.until)
+        partition = _partition(table, days, max(since, start, *overlapping), high)
+        if partition.since < high and has_rows(database, f"{table.parent(days)}_rest", partition):
+            partition = _partition(table, days, max(partition.since, now - now % _DAY + _DAY), high)
+        if partition.since < high:
+            yield partition
+
+
+def _partition(table: Table, days: int, since: int, until: int) -> Partition:
+    return Partition(table, days, since, until, f"{table.name}_{days}_{clock.from_milliseconds(since):%Y%m%d}")
 
 
 def _start(database: Database, table: Table) -> int:

@@ -282,6 +282,24 @@ def test_a_longer_class_with_many_attempts_keeps_their_partition(
     assert f"attempts_400_{start:%Y%m%d}" in store.maintain_partitions().dropped
 
 
+def test_attempts_always_have_a_partition(
+    store: Store, backend: Postgres, subscription: Subscription, watch: FakeClock
+) -> None:
+    """An account gets a longer retention than all others, so that their partitions become wider."""
+    store.maintain_partitions()
+    start = clock.milliseconds(watch.at + DAY)
+    deliver(store, subscription, watch.at + DAY, keep_days=400)
+    for _ in range(15):
+        watch.forward(DAY)
+        store.maintain_partitions()
+    with psycopg.connect(backend.url) as database:
+        ends = [each.until for each in partitions.existing(database, partitions.ATTEMPTS)]
+        begins = [each.since for each in partitions.existing(database, partitions.ATTEMPTS)]
+    assert begins[0] <= start
+    assert begins[1:] == ends[:-1]
+    assert ends[-1] >= clock.milliseconds(watch.at + 3 * DAY)
+
+
 def test_partitions_are_listed_while_another_process_drops_some(
     store: Store, backend: Postgres, watch: FakeClock
 ) -> None:
