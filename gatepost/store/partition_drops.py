@@ -24,10 +24,10 @@ from gatepost.store.partitions import (
     Partition,
     Table,
     begin,
-    classes,
     existing,
     exists,
     has_rows,
+    in_use,
     run,
 )
 from gatepost.store.pending import Key
@@ -66,6 +66,7 @@ class Progress:
     def __init__(self) -> None:
         self.slices: dict[str, Slices] = {}
         self.crowded: dict[str, None] = {}  # partitions with more rows that stay than a drop may move, in turn
+        self.cancelled_classes: set[str] = set()  # tables of retention classes that took too long to make
         self._until = 0.0
 
     def begin(self) -> None:
@@ -88,7 +89,7 @@ class Progress:
 
 def maintain(database: Database, now: int, progress: Progress) -> Maintenance:
     """Make the partitions of the next days, and drop those whose retention has ended."""
-    done = partitions.make(database, now)
+    done = partitions.make(database, now, progress.cancelled_classes)
     expired = [each for table in TABLES for each in existing(database, table) if each.is_expired(now)]
     progress.forget_except({partition.name for partition in expired})
     progress.begin()
@@ -232,7 +233,7 @@ def _keep_for_longer(database: Database, attempts: Partition, days: int) -> Part
 
     That is the case if an account got a longer retention than any other after the partition was made.
     """
-    longest = max(classes(database, DELIVERIES))
+    longest = max(in_use(database, DELIVERIES))
     longer = (
         f"SELECT 1 FROM {DELIVERIES.name} d LEFT JOIN {attempts.name} a ON a.account = d.account AND a.delivery = d.id "
         f"WHERE d.id >= %(low)s AND d.id < %(high)s AND d.keep_days > {days}"

@@ -19,7 +19,8 @@ Database = psycopg.Connection[tuple[Any, ...]]
 _DAY = 86_400_000
 _WIDTHS = {7: 1, 30: 1, 90: 3, 400: 14, 2555: 90}  # retention class → days in a partition: about 30 for each class
 _AHEAD = 3 * _DAY
-_MAX_MOVED = 100_000  # rows of a new class that are moved in one transaction, while others wait
+MAX_MOVED = 5_000  # rows that are moved in one transaction, while others wait
+MAX_BYTES = 16 << 20  # of these rows
 _LOCK = 0x70617274  # "part"
 # A change of a table waits for transactions that use it, and all others wait for the change. Rather try again later.
 # Partitions are created in the schema of the store, even if another one is now the first of the search path.
@@ -34,12 +35,18 @@ _BOUNDS = re.compile(r"FOR VALUES FROM \('\\x([0-9a-f]*)'\) TO \('\\x([0-9a-f]*)
 
 
 class Table(NamedTuple):
-    """A partitioned table. Its partitions by time belong to one retention class each, or to the longest one."""
+    """A partitioned table. Its partitions by time belong to one retention class each, or to the longest one in use."""
 
     name: str
     key: str  # the column with the id of which the time counts
-    by_class: bool
+    classes: tuple[int, ...] = ()  # which have a table each
+    defaults: tuple[int, ...] = ()  # of these, those of new accounts
     options: str = ""
+    large: str = ""  # the column with almost all bytes of a row, if rows can be large
+
+    @property
+    def by_class(self) -> bool:
+        return bool(self.classes)
 
     def parent(self, days: int) -> str:
         return f"{self.name}_{days}" if self.by_class else self.name
@@ -49,9 +56,9 @@ class Table(NamedTuple):
         return f"PRIMARY KEY (account, {self.key}{'' if self.by_class else ', number'})"
 
 
-ENTRIES = Table("entries", "id", by_class=True)
-DELIVERIES = Table("deliveries", "id", by_class=True, options="WITH (fillfactor = 50)")
-ATTEMPTS = Table("attempts", "delivery", by_class=False)
+ENTRIES = Table("entries", "id", (7, 30, 90, 400, 2555), (30, 400), large="data")
+DELIVERIES = Table("deliveries", "id", (7, 30, 90, 400), (30,), "WITH (fillfactor = 50)")
+ATTEMPTS = Table("attempts", "delivery", large="document")
 TABLES = (DELIVERIES, ATTEMPTS, ENTRIES)
 
 
@@ -76,17 +83,21 @@ class Partition(NamedTuple):
         return {"low": _id(self.since), "high": _id(self.until)}
 
 
-def make(database: Database, now: int) -> Maintenance:
-    """Make the partitions of the next days, and the tables of retention classes that have none."""
+def make(database: Database, now: int, cancelled: set[str] | None = None) -> Maintenance:
+    """Make the tables of all retention classes, and the partitions of the next days for those in use.
+
+    `cancelled` are the tables that took too long to make. They are not tried again.
+    """
     done = Maintenance([], [], {})
     if not classes(database, DELIVERIES):
         return done  # the tables are not partitioned
+    cancelled = set() if cancelled is None else cancelled
     for table in (ENTRIES, DELIVERIES):
-        for days, rows in _new_classes(database, table):
-            step(done.made, done, table.parent(days), partial(_add_class, database, table, days, rows))
-    longest = max(classes(database, DELIVERIES))
+        for days in sorted({*table.classes} - {*classes(database, table)}):
+            step(done.made, done, table.parent(days), partial(_add_class, database, table, days, cancelled))
+    longest = max(in_use(database, DELIVERIES))
     for table in TABLES:
-        for days in classes(database, table) if table.by_class else [longest]:
+        for days in in_use(database, table) if table.by_class else [longest]:
             for partition in _missing(database, table, days, now):
                 step(done.made, done, partition.name, partial(_create, database, partition))
     return done
@@ -129,37 +140,60 @@ def classes(database: Database, table: Table) -> list[int]:
     return sorted(int(name.rpartition("_")[2]) for (name,) in rows if name != f"{table.name}_rest")
 
 
+def in_use(database: Database, table: Table) -> list[int]:
+    """The retention classes that need partitions: those of new accounts, and those that have rows."""
+    return [
+        days
+        for days in classes(database, table)
+        if days in table.defaults or run(database, f"SELECT 1 FROM {table.parent(days)} LIMIT 1")
+    ]
+
+
 # --- making
 
 
-def _new_classes(database: Database, table: Table) -> list[tuple[int, int]]:
-    """The retention classes that have rows but no table, and the number of their rows."""
-    rows = run(database, f"SELECT keep_days, count(*) FROM {table.name}_rest GROUP BY keep_days")
-    return [(days, count) for days, count in rows if days in _WIDTHS]
-
-
-def _add_class(database: Database, table: Table, days: int, rows: int) -> bool:
-    """Make the table of a retention class, and move its rows there. False if it exists by now."""
-    if rows > _MAX_MOVED:
-        raise NotYet(f"{rows:,} rows are too many to move: rows that are kept for {days} days are deleted one by one")
+def _add_class(database: Database, table: Table, days: int, cancelled: set[str]) -> bool:
+    """Make the table of a retention class, and move the rows that it already has there. False if it exists by now."""
     name = table.parent(days)
-    with database.transaction():
-        if not begin(database) or days in classes(database, table):
-            return False
-        run(database, f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
-        run(database, f"CREATE TABLE {name} (LIKE {table.name} INCLUDING CONSTRAINTS) PARTITION BY RANGE (id)")
-        run(database, f"CREATE TABLE {name}_rest PARTITION OF {name} ({table.unique}) DEFAULT {table.options}")
-        run(
-            database,
-            f"WITH moved AS (DELETE FROM {table.name}_rest WHERE keep_days = {days} RETURNING *) "
-            f"INSERT INTO {name} SELECT * FROM moved",
-        )
-        run(database, f"ALTER TABLE {table.name}_since ATTACH PARTITION {name} FOR VALUES IN ({days})")
-        rests = [f"{table.name}_before", f"{table.name}_rest"]
-        rests += [f"{table.parent(kept)}_rest" for kept in classes(database, table)]
-        text = " UNION ALL ".join(f"SELECT * FROM {rest}" for rest in rests)
-        run(database, f"CREATE OR REPLACE VIEW {table.name}_pruned_by_row AS {text}")
+    if name in cancelled:
+        raise NotYet(f"it took too long to make it: rows that are kept for {days} days are deleted one by one")
+    _check_move(database, table, days)
+    try:
+        with database.transaction():
+            if not begin(database) or days in classes(database, table):
+                return False
+            _move_class(database, table, days)
+    except psycopg.errors.QueryCanceled:
+        cancelled.add(name)
+        raise
     return True
+
+
+def _check_move(database: Database, table: Table, days: int) -> None:
+    """Raise `NotYet` if a retention class has many rows, or if PostgreSQL would scan many rows of other classes."""
+    rest = f"{table.name}_rest"
+    counted = f"SELECT count(*) FROM (SELECT 1 FROM {rest} WHERE keep_days = {days} LIMIT {MAX_MOVED + 1}) counted"
+    [(size,)] = run(database, f"SELECT pg_table_size('{rest}')")
+    if size > MAX_BYTES or run(database, counted)[0][0] > MAX_MOVED:
+        raise NotYet(f"too many rows would be moved: rows that are kept for {days} days are deleted one by one")
+
+
+def _move_class(database: Database, table: Table, days: int) -> None:
+    """Make the table of a retention class in a transaction that has begun."""
+    name = table.parent(days)
+    run(database, f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
+    run(database, f"CREATE TABLE {name} (LIKE {table.name} INCLUDING CONSTRAINTS) PARTITION BY RANGE (id)")
+    run(database, f"CREATE TABLE {name}_rest PARTITION OF {name} ({table.unique}) DEFAULT {table.options}")
+    run(
+        database,
+        f"WITH moved AS (DELETE FROM {table.name}_rest WHERE keep_days = {days} RETURNING *) "
+        f"INSERT INTO {name} SELECT * FROM moved",
+    )
+    run(database, f"ALTER TABLE {table.name}_since ATTACH PARTITION {name} FOR VALUES IN ({days})")
+    rests = [f"{table.name}_before", f"{table.name}_rest"]
+    rests += [f"{table.parent(kept)}_rest" for kept in classes(database, table)]
+    text = " UNION ALL ".join(f"SELECT * FROM {rest}" for rest in rests)
+    run(database, f"CREATE OR REPLACE VIEW {table.name}_pruned_by_row AS {text}")
 
 
 def _missing(database: Database, table: Table, days: int, now: int) -> Iterable[Partition]:

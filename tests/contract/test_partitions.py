@@ -13,6 +13,7 @@ from gatepost.core import clock, ids
 from gatepost.ledger import entry_rows, published_ids, retention, seal_rows, verification
 from gatepost.store import partition_drops, partitions, sql_loader
 from gatepost.store.interface import Store
+from gatepost.store.partitions import Database, Table
 from gatepost.store.transaction import Tx
 from gatepost.webhooks import delivery_rows, listing_query, queue_rows
 from gatepost.webhooks.deliveries import Attempt
@@ -225,7 +226,7 @@ def test_classes_end_at_their_own_time(
 ) -> None:
     """The attempts of both classes are in one partition, which is kept for the longer one."""
     deliver(store, subscription, watch.at, keep_days=7)
-    assert "deliveries_7" in store.maintain_partitions().made
+    assert f"deliveries_7_{watch.at + DAY:%Y%m%d}" in store.maintain_partitions().made
     watch.forward(DAY)
     start = watch.at
     short = deliver(store, subscription, watch.at, keep_days=7, count=3)
@@ -267,7 +268,7 @@ def test_a_longer_class_with_many_attempts_keeps_their_partition(
     store.maintain_partitions()
     start = watch.at = watch.at + DAY
     long = deliver(store, subscription, watch.at, keep_days=400)
-    assert "deliveries_400" in store.maintain_partitions().made
+    assert [name for name in store.maintain_partitions().made if name.startswith("deliveries_400_2")]
     long += deliver(store, subscription, watch.at, keep_days=400, count=4)
     short = deliver(store, subscription, watch.at, count=2)
     end(store, account, long + short)
@@ -280,6 +281,24 @@ def test_a_longer_class_with_many_attempts_keeps_their_partition(
     watch.at = start + 450 * DAY
     prune(store, account)  # the first ones were in no partition
     assert f"attempts_400_{start:%Y%m%d}" in store.maintain_partitions().dropped
+
+
+def test_a_class_has_partitions_from_the_day_after_its_first_row(
+    store: Store, backend: Postgres, account: str, watch: FakeClock
+) -> None:
+    """Its table was made by the migration, so that no row has to be moved."""
+    assert not [name for name in names(backend) if name.startswith("entries_90_2")]
+    event = publish(store, account, watch, days=90)
+    assert table_of(backend, "entries", event) == "entries_90_rest"
+    for _ in range(3):
+        store.maintain_partitions()
+        watch.forward(DAY)
+        assert table_of(backend, "entries", publish(store, account, watch, days=90)).startswith("entries_90_2")
+    assert store.read_now(lambda tx: entry_rows.load(tx, account, event)) is not None
+    watch.forward(91 * DAY)
+    assert store.read_now(lambda tx: retention.is_due(tx, KEY, account))
+    prune(store, account)
+    assert store.read_now(lambda tx: entry_rows.load(tx, account, event)) is None
 
 
 def test_attempts_always_have_a_partition(
@@ -313,28 +332,62 @@ def test_partitions_are_listed_while_another_process_drops_some(
     assert len(listed) < len(before)
 
 
-def test_a_new_class_takes_over_its_rows(store: Store, backend: Postgres, account: str, watch: FakeClock) -> None:
-    store.maintain_partitions()
-    event = publish(store, account, watch, days=90)
+# --- stores that have rows of a class without a table
+
+
+@pytest.fixture
+def older(backend: Postgres, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store in which only the first retention classes of entries have a table."""
+    opened = backend.open()
+    with monkeypatch.context() as context:
+        context.setattr(partitions, "ENTRIES", partitions.ENTRIES._replace(classes=(30, 400)))
+        opened.migrate()
+    return opened
+
+
+def test_a_store_gets_the_tables_of_all_classes(older: Store, backend: Postgres, watch: FakeClock) -> None:
+    assert older.maintain_partitions().made == ["entries_7", "entries_90", "entries_2555"]
+    assert table_of(backend, "entries", publish(older, ids.new("acc"), watch, days=90)) == "entries_90_rest"
+    made = older.maintain_partitions().made
+    assert made
+    assert all(name.startswith("entries_90_2") for name in made)
+
+
+def test_few_rows_are_moved_to_the_table_of_their_class(older: Store, backend: Postgres, watch: FakeClock) -> None:
+    account = ids.new("acc")
+    event = publish(older, account, watch, days=90)
     assert table_of(backend, "entries", event) == "entries_rest"
-    assert "entries_90" in store.maintain_partitions().made
+    assert "entries_90" in older.maintain_partitions().made
     assert table_of(backend, "entries", event) == "entries_90_rest"
-    assert store.read_now(lambda tx: entry_rows.load(tx, account, event)) is not None
-    watch.forward(91 * DAY)
-    assert store.read_now(lambda tx: retention.is_due(tx, KEY, account))
-    prune(store, account)
-    assert store.read_now(lambda tx: entry_rows.load(tx, account, event)) is None
+    assert older.read_now(lambda tx: entry_rows.load(tx, account, event)) is not None
 
 
-def test_a_new_class_with_too_many_rows_is_reported(
-    store: Store, backend: Postgres, account: str, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limit", ["MAX_MOVED", "MAX_BYTES"])
+def test_many_rows_are_not_moved(
+    older: Store, backend: Postgres, watch: FakeClock, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(partitions, "_MAX_MOVED", 1)
-    events = [publish(store, account, watch, days=90) for _ in range(2)]
-    maintained = store.maintain_partitions()
+    monkeypatch.setattr(partitions, limit, 1)
+    events = [publish(older, ids.new("acc"), watch, days=90) for _ in range(2)]
+    maintained = older.maintain_partitions()
     assert "entries_90" not in maintained.made
-    assert maintained.waiting["entries_90"].startswith("2 rows are too many to move")
+    assert maintained.waiting["entries_90"].startswith("too many rows would be moved")
     assert {table_of(backend, "entries", event) for event in events} == {"entries_rest"}
+
+
+def test_a_move_that_took_too_long_is_not_tried_again(older: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def cancel(_database: Database, _table: Table, days: int) -> None:
+        tried.append(days)
+        raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(partitions, "_move_class", cancel)
+    assert "statement timeout" in older.maintain_partitions().waiting["entries_90"]
+    assert "took too long" in older.maintain_partitions().waiting["entries_90"]
+    assert tried == [7, 90, 2555]
+
+
+# --- rows without a partition
 
 
 def test_rows_without_a_partition_are_kept_and_pruned_by_row(
