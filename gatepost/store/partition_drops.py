@@ -2,10 +2,12 @@
 
 A drop locks a table that everything uses, so it moves few rows. Rows in other tables that belong to the partition are
 deleted before it, in slices: short transactions that block nothing. If more rows must stay than a drop may move, the
-others are deleted in slices as well, and the partition is dropped when enough rows have gone.
+others are deleted in slices as well, and the partition is dropped when enough rows have gone. Nothing is deleted before
+a drop that could not get its locks now.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +20,8 @@ from gatepost.store.partitions import (
     ATTEMPTS,
     DELIVERIES,
     ENTRIES,
+    MAX_BYTES,
+    MAX_MOVED,
     TABLES,
     Database,
     NotYet,
@@ -27,14 +31,12 @@ from gatepost.store.partitions import (
     existing,
     exists,
     has_rows,
-    in_use,
     run,
 )
 from gatepost.store.pending import Key
 from gatepost.store.schema_check import Maintenance
 from gatepost.store.transaction import LOWEST
 
-MAX_MOVED = 5_000  # rows, while others wait
 SLICE = 2_000  # rows of the partition that a transaction examines
 MAX_SECONDS = 20.0  # for a run; the next one continues
 
@@ -66,6 +68,7 @@ class Progress:
     def __init__(self) -> None:
         self.slices: dict[str, Slices] = {}
         self.crowded: dict[str, None] = {}  # partitions with more rows that stay than a drop may move, in turn
+        self.cancelled: Counter[str] = Counter()  # how often the drop of a partition took too long
         self.cancelled_classes: set[str] = set()  # tables of retention classes that took too long to make
         self._until = 0.0
 
@@ -85,6 +88,7 @@ class Progress:
     def forget_except(self, names: set[str]) -> None:
         self.slices = {name: slices for name, slices in self.slices.items() if name in names}
         self.crowded = {name: None for name in self.crowded if name in names}
+        self.cancelled = Counter({name: count for name, count in self.cancelled.items() if name in names})
 
 
 def maintain(database: Database, now: int, progress: Progress) -> Maintenance:
@@ -108,11 +112,14 @@ def _drop(database: Database, partition: Partition, now: int, progress: Progress
         with database.transaction():
             if not begin(database) or not exists(database, partition.name):
                 return False
-            if not _move_and_drop(database, partition, kept):
-                raise _Crowded
+            _move_and_drop(database, partition, kept, progress)
     except _Crowded:
         progress.set_crowded(partition.name)
-        raise NotYet(f"more than {MAX_MOVED} of its rows must stay; the others are deleted in slices") from None
+        raise NotYet("too many of its rows must stay; the others are deleted in slices") from None
+    except psycopg.errors.QueryCanceled as error:  # it is tried again when half as many rows must stay
+        progress.cancelled[partition.name] += 1
+        progress.set_crowded(partition.name)
+        raise NotYet(str(error).strip()) from None
     except psycopg.errors.UndefinedTable as error:  # another process dropped or renamed it
         raise NotYet(str(error)) from None
     return True
@@ -125,34 +132,76 @@ def _kept(database: Database, partition: Partition, now: int, progress: Progress
     what belongs to it.
     """
     name, rules = partition.name, _RULES[partition.table]
-    deletions = rules.deletions(database, partition, now, name in progress.crowded)
-    if name in progress.crowded:
+    crowded = name in progress.crowded
+    deletions = rules.deletions(database, partition, now, crowded)
+    if crowded:
         deletions.append(Deletion(name, partition.table.key))
+    elif deletions:
+        _check_size(database, partition, _staying(database, partition), progress)
+        _check_locks(database, partition)
     kept = set(_delete_in_slices(database, partition, deletions, progress) if deletions else ())
-    kept.update(run(database, f"{rules.staying.format(name=name)} LIMIT {MAX_MOVED + 1}", partition.range))
-    if len(kept) > MAX_MOVED or rules.is_crowded(database, partition):
-        raise _Crowded
+    kept |= _staying(database, partition)
+    _check_size(database, partition, kept, progress)
     rules.check(database, partition, kept)
     return kept
 
 
-def _move_and_drop(database: Database, partition: Partition, kept: set[Key]) -> bool:
-    """Drop the partition in a transaction that has begun. False if there are too many rows to move."""
+def _staying(database: Database, partition: Partition) -> set[Key]:
+    text = _RULES[partition.table].staying.format(name=partition.name)
+    return {(account, raw_id) for account, raw_id in run(database, f"{text} LIMIT {MAX_MOVED + 1}", partition.range)}
+
+
+def _check_size(database: Database, partition: Partition, kept: set[Key], progress: Progress) -> None:
+    """Raise `_Crowded` if these are more rows than a drop may move."""
     table, name, rules = partition.table, partition.name, _RULES[partition.table]
-    run(database, f"ALTER TABLE {table.parent(partition.days)} DETACH PARTITION {name}")
-    [(count, accounts)] = run(
+    if len(kept) > MAX_MOVED or rules.is_crowded(database, partition):
+        raise _Crowded
+    moved = f"SELECT {_size(table, 'it')} AS size FROM {_joined(partition)} LIMIT {MAX_MOVED + 1}"
+    text = f"WITH kept (account, id) AS ({_KEYS}) SELECT count(*), coalesce(sum(size), 0) FROM ({moved}) moved"
+    [(count, size)] = run(database, text, _keys(kept))
+    halved = progress.cancelled[name]
+    if count > MAX_MOVED >> halved or size > MAX_BYTES >> halved:
+        raise _Crowded
+
+
+def _joined(partition: Partition) -> str:
+    """The rows of the partition that stay, as `it`."""
+    return f"kept JOIN {partition.name} it ON it.account = kept.account AND it.{partition.table.key} = kept.id"
+
+
+def _size(table: Table, alias: str) -> str:
+    """An expression for the bytes of a row that can be many. TOASTed values are not read for it."""
+    return f"pg_column_size({alias}.{table.large})" if table.large else "0"
+
+
+def _check_locks(database: Database, partition: Partition) -> None:
+    """Raise an error if the partition could not be dropped now, because other transactions use its tables."""
+    with database.transaction(force_rollback=True):
+        if not begin(database):
+            raise NotYet("another process changes partitions")
+        _detach(database, partition)
+
+
+def _detach(database: Database, partition: Partition) -> None:
+    run(database, f"ALTER TABLE {partition.table.parent(partition.days)} DETACH PARTITION {partition.name}")
+
+
+def _move_and_drop(database: Database, partition: Partition, kept: set[Key], progress: Progress) -> None:
+    """Drop the partition in a transaction that has begun. Raises `_Crowded` if there are too many rows to move."""
+    table, name, rules = partition.table, partition.name, _RULES[partition.table]
+    _detach(database, partition)
+    if rules.may_grow:
+        kept = kept | _staying(database, partition)
+    _check_size(database, partition, kept, progress)
+    [(accounts,)] = run(
         database,
-        f"WITH kept (account, id) AS ({_KEYS}{rules.more}), "
-        f"moved AS (INSERT INTO {table.name} SELECT it.* FROM kept JOIN {name} it "  # to the rest
-        f"ON it.account = kept.account AND it.{table.key} = kept.id LIMIT {MAX_MOVED + 1} RETURNING account) "
-        "SELECT count(*), array_agg(DISTINCT account) FROM moved",
-        _keys(kept) | partition.range,
+        f"WITH kept (account, id) AS ({_KEYS}), "
+        f"moved AS (INSERT INTO {table.name} SELECT it.* FROM {_joined(partition)} RETURNING account) "  # to the rest
+        "SELECT array_agg(DISTINCT account) FROM moved",
+        _keys(kept),
     )
-    if count > MAX_MOVED:
-        return False
     rules.finish(database, partition, accounts or [])
     run(database, f"DROP TABLE {name}")
-    return True
 
 
 _KEYS = "SELECT * FROM unnest(%(accounts)s::bytea[], %(ids)s::bytea[])"
@@ -174,7 +223,7 @@ def _delete_in_slices(
     text = _slice_text(partition, deletions)
     while not slices.ended:
         account, raw_id = slices.after
-        page = run(database, text, {"account": account, "id": raw_id, **partition.range})
+        page = _delete_slice(database, partition, text, {"account": account, "id": raw_id})
         slices.kept += [(account, raw_id) for account, raw_id, stays in page if stays]
         del slices.kept[MAX_MOVED + 1 :]
         slices.after = page[-1][:2] if page else slices.after
@@ -182,6 +231,15 @@ def _delete_in_slices(
         if progress.is_over and not slices.ended:
             raise NotYet("rows that belong to it are being deleted; the next run continues")
     return slices.kept
+
+
+def _delete_slice(
+    database: Database, partition: Partition, text: str, after: dict[str, bytes]
+) -> list[tuple[bytes, bytes, bool]]:  # fmt: skip
+    """Run the statement of a slice. Returns the keys of the rows that it examined, and whether each stays."""
+    with database.transaction():
+        page = run(database, text, after | partition.range)
+    return [(account, raw_id, stays) for account, raw_id, stays in page]
 
 
 def _slice_text(partition: Partition, deletions: list[Deletion]) -> str:
@@ -209,7 +267,7 @@ class Rules(NamedTuple):
     staying: str  # selects all rows that stay, by their ids
     # What belongs to its rows, given the time and whether the partition is crowded. Raises `NotYet`.
     deletions: Callable[[Database, Partition, int, bool], list[Deletion]]
-    more: str = ""  # rows that may have to stay since
+    may_grow: bool = False  # whether other rows can have to stay before the transaction that drops the partition
     is_crowded: Callable[[Database, Partition], bool] = lambda _database, _partition: False
     check: Callable[[Database, Partition, set[Key]], None] = lambda _database, _partition, _kept: None
     # Called when rows of these accounts were moved, before the drop.
@@ -233,14 +291,18 @@ def _keep_for_longer(database: Database, attempts: Partition, days: int) -> Part
 
     That is the case if an account got a longer retention than any other after the partition was made.
     """
-    longest = max(in_use(database, DELIVERIES))
-    longer = (
-        f"SELECT 1 FROM {DELIVERIES.name} d LEFT JOIN {attempts.name} a ON a.account = d.account AND a.delivery = d.id "
-        f"WHERE d.id >= %(low)s AND d.id < %(high)s AND d.keep_days > {days}"
-    )
-    counted = f"SELECT count(*) FROM ({longer} LIMIT {MAX_MOVED + 1}) longer"
-    if attempts.days > days or run(database, counted, attempts.range)[0][0] <= MAX_MOVED:
+    if attempts.days > days:
         return attempts
+    longer = f"FROM {DELIVERIES.name} d WHERE d.id >= %(low)s AND d.id < %(high)s AND d.keep_days > {days}"
+    rows = (
+        f"SELECT {_size(ATTEMPTS, 'a')} AS size FROM (SELECT d.account, d.id {longer} LIMIT {MAX_MOVED + 1}) d "
+        f"LEFT JOIN {attempts.name} a ON a.account = d.account AND a.delivery = d.id LIMIT {MAX_MOVED + 1}"
+    )
+    text = f"SELECT count(*), coalesce(sum(size), 0) FROM ({rows}) longer"
+    [(count, size)] = run(database, text, attempts.range)
+    if count <= MAX_MOVED and size <= MAX_BYTES:
+        return attempts
+    [(longest,)] = run(database, f"SELECT max(d.keep_days) {longer}", attempts.range)
     name = f"{ATTEMPTS.name}_{longest}_{clock.from_milliseconds(attempts.since):%Y%m%d}"
     with database.transaction():
         if not begin(database):
@@ -308,6 +370,7 @@ def _overlapping(database: Database, table: Table, partition: Partition) -> list
     return [other for other in others if other.since < partition.until and partition.since < other.until]
 
 
+_IS_UNFINISHED = "EXISTS (SELECT 1 FROM queue q WHERE q.account = it.account AND q.event = it.id)"
 _RULES = {
     DELIVERIES: Rules(
         "account, id, status",
@@ -326,10 +389,10 @@ _RULES = {
     ),
     ENTRIES: Rules(
         "account, id",
-        "EXISTS (SELECT 1 FROM queue q WHERE q.account = it.account AND q.event = it.id)",
+        _IS_UNFINISHED,
         "SELECT DISTINCT account, event FROM queue WHERE event >= %(low)s AND event < %(high)s",
         _ids_of_entries,
-        more=" UNION SELECT account, event FROM queue WHERE event >= %(low)s AND event < %(high)s",
+        may_grow=True,
         is_crowded=_has_many_unsealed,
         finish=_finish_entries,
     ),

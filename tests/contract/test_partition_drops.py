@@ -28,6 +28,11 @@ def maintain(store: Store) -> dict[str, str]:
     return store.maintain_partitions().waiting
 
 
+def retained(store: Store, account: str, events: list[bytes]) -> list[bool]:
+    kept = store.read_now(lambda tx: entry_rows.keep_days(tx, account, events))
+    return [event in kept for event in events]
+
+
 def test_a_run_goes_on_where_the_last_one_stopped(
     store: Store, account: str, subscription: Subscription, watch: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +93,7 @@ def test_a_partition_with_many_unfinished_deliveries_is_dropped_later(
     start.forward(32 * DAY)
     for _ in range(2):
         waiting = maintain(store)
-    assert "more than 2 of its rows must stay" in waiting[f"deliveries_30_{day}"]
+    assert "too many of its rows must stay" in waiting[f"deliveries_30_{day}"]
     assert waiting[f"attempts_30_{day}"] == f"deliveries_30_{day} is dropped first"
     assert exists(store, account, unfinished + ended) == [True] * 5 + [False] * 5
     assert attempts(store, account, ended) == 0
@@ -121,7 +126,7 @@ def test_many_events_with_unfinished_deliveries(
     start.forward(29 * DAY)
     for _ in range(2):
         waiting = maintain(store)
-    assert "more than 2 of its rows must stay" in waiting[f"entries_30_{day}"]
+    assert "too many of its rows must stay" in waiting[f"entries_30_{day}"]
     assert backend.execute("SELECT id FROM entries WHERE type = 'invoice.paid' ORDER BY id") == [
         (event,) for event in sorted(events[:3])
     ]
@@ -143,7 +148,7 @@ def test_many_attempts_of_an_unfinished_delivery_are_not_moved_at_once(
     start.forward(32 * DAY)
     for _ in range(2):
         waiting = maintain(store)
-    assert "more than 2 of its rows must stay" in waiting[f"attempts_30_{day}"]
+    assert "too many of its rows must stay" in waiting[f"attempts_30_{day}"]
     assert len(store.read_now(lambda tx: delivery_rows.attempts(tx, [key]))[key]) == 3
     end(store, account, [unfinished])
     prune(store, account)
@@ -152,17 +157,98 @@ def test_many_attempts_of_an_unfinished_delivery_are_not_moved_at_once(
     assert backend.execute("SELECT count(*) FROM attempts") == [(0,)]
 
 
-def test_a_delivery_that_ends_between_its_slice_and_the_drop_leaves_no_attempts(
-    store: Store, backend: Postgres, account: str, subscription: Subscription, watch: FakeClock
+def test_large_events_are_not_moved_at_once(
+    store: Store, backend: Postgres, account: str, subscription: Subscription, start: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The partition is dropped when few bytes have to stay."""
+    monkeypatch.setattr(partition_drops, "MAX_BYTES", len("{}") + 1)  # one event, with the length that is stored
+    events = [publish(store, account, start) for _ in range(3)]
+    seal_all(store, account)
+    day = f"{start.at:%Y%m%d}"
+    start.forward(3 * DAY)
+    store.maintain_partitions()
+    later = [deliver(store, subscription, start.at, event=event)[0] for event in events[:2]]
+    start.forward(29 * DAY)
+    for _ in range(2):
+        waiting = maintain(store)
+    assert "too many of its rows must stay" in waiting[f"entries_30_{day}"]
+    assert retained(store, account, events) == [True, True, False]
+    end(store, account, later[:1])
+    for _ in range(2):
+        maintain(store)
+    assert f"entries_30_{day}" not in names(backend)
+    assert table_of(backend, "entries", events[1]) == "entries_30_rest"
+
+
+def test_large_attempts_of_a_longer_class_are_not_moved_at_once(
+    store: Store, backend: Postgres, account: str, subscription: Subscription, start: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Their partition is kept for as long as they are."""
+    monkeypatch.setattr(partition_drops, "MAX_BYTES", 1)
+    day = f"{start.at:%Y%m%d}"
+    made = deliver(store, subscription, start.at, keep_days=90) + deliver(store, subscription, start.at)
+    end(store, account, made)
+    start.forward(32 * DAY)
+    store.maintain_partitions()
+    assert f"attempts_90_{day}" in names(backend)
+
+
+def test_a_drop_that_took_too_long_moves_half_as_many_rows(
+    store: Store, backend: Postgres, account: str, subscription: Subscription, start: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(partition_drops, "MAX_MOVED", 3)
+    unfinished = deliver(store, subscription, start.at, count=3)
+    ended = deliver(store, subscription, start.at)
+    end(store, account, ended)
+    name = f"deliveries_30_{start.at:%Y%m%d}"
+    start.forward(32 * DAY)
+
+    def cancel(*_: object) -> None:
+        raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+
+    with monkeypatch.context() as context:
+        context.setattr(partition_drops, "_move_and_drop", cancel)
+        assert "statement timeout" in maintain(store)[name]
+    assert "too many of its rows must stay" in maintain(store)[name]
+    assert exists(store, account, unfinished + ended) == [True] * 3 + [False]
+    end(store, account, unfinished[:2])
+    maintain(store)
+    assert name not in names(backend)
+    assert exists(store, account, unfinished) == [False, False, True]
+
+
+def test_nothing_is_deleted_before_a_drop_that_has_to_wait(
+    store: Store, backend: Postgres, account: str, start: FakeClock
 ) -> None:
+    """As long as an event is retained, its id is not accepted for another one."""
+    event = publish(store, account, start, name=b"order-1")
+    name = f"entries_30_{start.at:%Y%m%d}"
+    start.forward(32 * DAY)
+    with psycopg.connect(backend.url) as reader:
+        reader.execute("SELECT count(*) FROM entries")
+        assert "lock timeout" in maintain(store)[name]
+    assert store.read_now(lambda tx: published_ids.load(tx, account, b"order-1")) == (event, b"")
+    maintain(store)
+    assert name not in names(backend)
+    assert store.read_now(lambda tx: published_ids.load(tx, account, b"order-1")) is None
+
+
+def test_a_delivery_that_ends_between_its_slice_and_the_drop_leaves_no_attempts(
+    store: Store, backend: Postgres, account: str, subscription: Subscription, watch: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     deliver(store, subscription, watch.at, keep_days=7)
     store.maintain_partitions()
     watch.forward(DAY)
     first = watch.at
     unfinished = deliver(store, subscription, watch.at, keep_days=7)
     watch.at = first + 8 * DAY
-    with psycopg.connect(backend.url) as reader:  # so that nothing can be dropped
-        reader.execute("SELECT count(*) FROM deliveries")
+    with monkeypatch.context() as context:  # the run ends after this slice
+        context.setattr(partition_drops, "SLICE", 1)
+        context.setattr(partition_drops, "MAX_SECONDS", 0.0)
         store.maintain_partitions()
     end(store, account, unfinished)
     assert f"deliveries_7_{first:%Y%m%d}" in store.maintain_partitions().dropped
