@@ -87,12 +87,18 @@ def raw_accounts(tx: Tx) -> list[object]:
     return [account for (account,) in tx.rows("entry_accounts")]
 
 
-def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
-    """Delete entries, including any that wait for a seal."""
+def delete(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> list[bytes]:
+    """Delete entries, including any that wait for a seal. Returns those that existed."""
     raw_account = ids.raw(account)
     keys = [(raw_account, raw_id) for raw_id in raw_ids]
-    tx.write_given("delete_entries", keys)
+    deleted = tx.write_given("delete_entries", keys)
     tx.write_given("unseal", keys)
+    return [raw_id for (raw_id,) in deleted]
+
+
+def lock(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> set[bytes]:
+    """Those of these entries that exist. Other transactions wait for the end of this one before they delete them."""
+    return {raw_id for (raw_id,) in _rows_given(tx, "lock_entries", account, raw_ids)}
 
 
 def load_copies(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> dict[bytes, list[Entry]]:

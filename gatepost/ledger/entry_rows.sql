@@ -68,6 +68,11 @@ DELETE FROM unsealed /*postgres: USING given */ WHERE /*sqlite: (account, id) IN
 /*given: account bytea, id bytea */
 DELETE FROM entries /*postgres: USING given */ WHERE /*sqlite: (account, id) IN (SELECT account, id FROM given) */
   /*postgres: entries.account = given.account AND entries.id = given.id */ /*in days: entries.id */
+  RETURNING entries.id
+-- name: lock_entries
+/*given: account bytea, id bytea */
+SELECT e.id FROM given JOIN entries e ON e.account = given.account AND e.id = given.id /*in days: e.id */
+  /*postgres: FOR KEY SHARE OF e */
 -- name: partitioned_given
 /*given: account bytea, id bytea */
 /*sqlite: SELECT id FROM given WHERE false */

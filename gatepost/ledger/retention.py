@@ -9,6 +9,7 @@ from gatepost.core import clock, ids
 from gatepost.ledger import chain, chain_rows, entry_rows, published_ids, seal, seal_rows, tree_rows
 from gatepost.ledger.chain import BrokenChain, PrunedTree
 from gatepost.ledger.seal import Head, Seal
+from gatepost.store.pending import Again
 from gatepost.store.transaction import Tx
 
 _BATCH = 200  # entries
@@ -105,8 +106,14 @@ def delete_delivered(tx: Tx, account: str, raw_ids: Iterable[bytes]) -> None:
 
 
 def _delete(tx: Tx, account: str, raw_ids: list[bytes]) -> None:
-    """Delete entries, and the ids that publishers gave them. An event that is published with such an id is then new."""
-    entry_rows.delete(tx, account, raw_ids)
+    """Delete entries, and the ids that publishers gave them. An event that is published with such an id is then new.
+
+    Raises `Again` if a replay has created a delivery of one of them since the caller looked. The statement that deletes
+    waits for replays that have locked an entry, so the one after it sees their deliveries.
+    """
+    deleted = entry_rows.delete(tx, account, raw_ids)
+    if entry_rows.undelivered(tx, account, deleted):
+        raise Again("a replay created deliveries of these events")
     published_ids.delete(tx, ((ids.raw(account), raw_id) for raw_id in raw_ids))
 
 

@@ -236,9 +236,16 @@ def _delete_in_slices(
 def _delete_slice(
     database: Database, partition: Partition, text: str, after: dict[str, bytes]
 ) -> list[tuple[bytes, bytes, bool]]:  # fmt: skip
-    """Run the statement of a slice. Returns the keys of the rows that it examined, and whether each stays."""
+    """Run the statement of a slice. Returns the keys of the rows that it examined, and whether each stays.
+
+    It waits for replays that have locked an event to create a delivery of it. It does not see this delivery, but the
+    next statement does. Then the slice is rolled back, and the next run repeats it.
+    """
     with database.transaction():
         page = run(database, text, after | partition.range)
+        deleted = {(account, raw_id) for account, raw_id, stays in page if not stays}
+        if partition.table is ENTRIES and run(database, _UNFINISHED, _keys(deleted)):
+            raise NotYet("deliveries of its events were created just now")
     return [(account, raw_id, stays) for account, raw_id, stays in page]
 
 
@@ -371,6 +378,7 @@ def _overlapping(database: Database, table: Table, partition: Partition) -> list
 
 
 _IS_UNFINISHED = "EXISTS (SELECT 1 FROM queue q WHERE q.account = it.account AND q.event = it.id)"
+_UNFINISHED = f"SELECT 1 FROM ({_KEYS}) it (account, id) WHERE {_IS_UNFINISHED} LIMIT 1"
 _RULES = {
     DELIVERIES: Rules(
         "account, id, status",

@@ -35,7 +35,7 @@ def retry(tx: Tx, account: Account, delivery: str) -> str:
         tx.pending.wakeups.add((queued.account, queued.endpoint))
         _record(tx, account, stored, "retried")
         return delivery
-    if entry_rows.load(tx, account.id, stored.event) is None:
+    if not entry_rows.lock(tx, account.id, [stored.event]):
         raise Refused(f"the event of {delivery} is no longer retained, so it cannot be delivered again")
     endpoint = endpoint_rows.load(tx, account.id, ids.text("ep", stored.endpoint))
     if endpoint is None or endpoint.status == "removed":

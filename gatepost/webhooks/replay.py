@@ -75,10 +75,13 @@ def _is_requested(request: Replay, entry: Entry) -> bool:
 def _create_deliveries(
     tx: Tx, account: Account, subscription: Subscription, request: Replay, entries: list[Entry]
 ) -> int:
+    """Create a delivery of each entry that matches, unless the entry has been deleted since it was read."""
     to = Subscribers((subscriber(subscription),), account.seconds("retention") // 86400)
+    matching = [entry for entry in entries if matches_type(subscription.events, entry.type)]
+    retained = entry_rows.lock(tx, account.id, (entry.id for entry in matching))
     count = 0
-    for entry in entries:
-        if not matches_type(subscription.events, entry.type):
+    for entry in matching:
+        if entry.id not in retained:
             continue
         if request.only_failed and not delivery_rows.has_failed(tx, account.id, entry.id, subscription.id):
             continue

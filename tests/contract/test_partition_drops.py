@@ -1,16 +1,22 @@
 """Drops of partitions move few rows, go on where the last run stopped, and leave nothing behind that has expired."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import psycopg
 import pytest
 
 from gatepost.core import ids
 from gatepost.ledger import entry_rows, published_ids
-from gatepost.store import partition_drops
+from gatepost.store import partition_drops, partitions
 from gatepost.store.interface import Store
-from gatepost.webhooks import delivery_rows, pruning
+from gatepost.store.partitions import Database
+from gatepost.store.transaction import Tx
+from gatepost.webhooks import define_subscription, delivery_rows, operator_actions, pruning, replay, replay_rows
 from gatepost.webhooks.deliveries import Attempt
 from gatepost.webhooks.subscriptions import Subscription
 from tests.contract.backends import FakeClock, Postgres
+from tests.contract.posting import Post
 from tests.contract.test_partitions import DAY, backend, exists, names, publish, subscription, table_of
 from tests.contract.test_pruning import KEY, attempts, deliver, end, prune, seal_all
 
@@ -255,6 +261,107 @@ def test_a_delivery_that_ends_between_its_slice_and_the_drop_leaves_no_attempts(
     prune(store, account)
     assert exists(store, account, unfinished) == [False]
     assert backend.execute("SELECT count(*) FROM attempts WHERE delivery = ?", unfinished[0]) == [(0,)]
+
+
+# --- beside replays
+
+
+def is_locked(backend: Postgres, event: bytes) -> bool:
+    """Whether another transaction would have to wait before it can delete the event."""
+    with psycopg.connect(backend.url) as another:
+        try:
+            another.execute("SELECT 1 FROM entries WHERE id = %s FOR UPDATE NOWAIT", [event])
+        except psycopg.errors.LockNotAvailable:
+            return True
+    return False
+
+
+def test_a_replay_locks_its_events(store: Store, backend: Postgres, watch: FakeClock) -> None:
+    post = Post(store, watch)
+    subscription = post.subscription(post.endpoint(), "*")
+    event = post.publish("invoice.paid").entry
+    post.forward(minutes=1)
+    post.define(define_subscription.define, {"id": subscription.id, "replay": {"event_ids": [event.name]}})
+    [(account, job)] = store.read_now(replay_rows.running)
+
+    def unit(tx: Tx) -> bool:
+        replay.run_slice(tx, account, job)
+        return is_locked(backend, event.id)
+
+    assert store.run_now(unit)
+    assert not is_locked(backend, event.id)
+
+
+def test_a_retry_of_an_operator_locks_its_event(store: Store, backend: Postgres, watch: FakeClock) -> None:
+    post = Post(store, watch, retry_schedule=[])
+    post.endpoint("*")
+    published = post.publish()
+    post.attempt(500)
+
+    def unit(tx: Tx) -> bool:
+        operator_actions.retry(tx, post.account(tx), published.deliveries[0])
+        return is_locked(backend, published.entry.id)
+
+    assert store.run_now(unit)
+
+
+def test_pruning_keeps_an_event_that_is_replayed_meanwhile(
+    store: Store, other: Store, account: str, subscription: Subscription, watch: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The replay commits after pruning looked for unfinished deliveries."""
+    event = publish(store, account, watch, days=90)
+    seal_all(store, account)
+    watch.forward(91 * DAY)
+    undelivered = entry_rows.undelivered
+    made: list[bytes] = []
+
+    def look(tx: Tx, account: str, entries: list[bytes]) -> set[bytes]:
+        unfinished = undelivered(tx, account, entries)
+        if event in entries and not made:
+            made.extend(deliver(other, subscription, watch.at, event=event))
+        return unfinished
+
+    monkeypatch.setattr(entry_rows, "undelivered", look)
+    prune(store, account)
+    assert made
+    assert retained(store, account, [event]) == [True]
+    end(store, account, made)
+    prune(store, account)
+    assert retained(store, account, [event]) == [False]
+
+
+def test_a_slice_keeps_an_event_that_is_replayed_meanwhile(
+    store: Store, backend: Postgres, account: str, subscription: Subscription, start: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The replay, which had locked the event, commits while the statement of the slice waits for it."""
+    monkeypatch.setattr(partition_drops, "MAX_MOVED", 1)
+    events = [publish(store, account, start, name=b"%d" % number) for number in range(4)]
+    seal_all(store, account)
+    name = f"entries_30_{start.at:%Y%m%d}"
+    start.forward(3 * DAY)
+    store.maintain_partitions()
+    for event in events[:2]:
+        deliver(store, subscription, start.at, event=event)
+    start.forward(29 * DAY)
+    assert "too many of its rows must stay" in maintain(store)[name]
+    run = partitions.run
+    replayed: list[bytes] = []
+
+    def beside(database: Database, text: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        rows = run(database, text, parameters)
+        if f"DELETE FROM {name}" in text and not replayed:
+            replayed.extend(deliver(store, subscription, start.at, event=events[2]))
+        return rows
+
+    monkeypatch.setattr(partition_drops, "run", beside)
+    assert maintain(store)[name] == "deliveries of its events were created just now"
+    assert retained(store, account, events) == [True] * 4
+    maintain(store)
+    assert retained(store, account, events) == [True, True, True, False]
+    assert store.read_now(lambda tx: published_ids.load(tx, account, b"2")) is not None
+    assert store.read_now(lambda tx: published_ids.load(tx, account, b"3")) is None
 
 
 # --- rows that were moved
