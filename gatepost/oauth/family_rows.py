@@ -58,6 +58,11 @@ def rotate(tx: Tx, family: Family, leaf: bytes, thumbprint: str, idle_ends_at: d
     return bool(tx.write_given("rotate_families", [row]))
 
 
+def restart_grace(tx: Tx, family: Family) -> None:
+    """Let the grace period of the current token begin now."""
+    tx.pending.append("restart_grace", [(ids.raw(family.account), ids.raw(family.id), family.number, tx.now)])
+
+
 def extend(tx: Tx, family: Family, idle_ends_at: datetime) -> bool:
     """Extend the idle time of a family whose token is not replaced. False if the family has ended."""
     updated = tx.write(

@@ -20,6 +20,10 @@ UPDATE families AS f SET number = f.number + 1, leaf = given.leaf, thumbprint = 
 /*given: account bytea, id bytea, number integer, leaf bytea, thumbprint text, rotated_at bigint, idle_ends_at bigint */
 SELECT given.account, given.id FROM given JOIN families AS f ON f.account = given.account AND f.id = given.id AND f.number = given.number
   WHERE f.ended_at IS NULL /*postgres: FOR UPDATE OF f */
+-- name: restart_grace
+/*given: account bytea, id bytea, number integer, rotated_at bigint */
+UPDATE families AS f SET rotated_at = given.rotated_at
+  FROM given WHERE f.account = given.account AND f.id = given.id AND f.number = given.number AND f.ended_at IS NULL
 -- name: keep_family
 UPDATE families SET idle_ends_at = :idle_ends_at
   WHERE account = :account AND id = :id AND number = :number AND ended_at IS NULL RETURNING 1

@@ -95,3 +95,11 @@ def merged(works: list[Work], mark: object) -> PendingWrites | None:
             return None
         pending.add(ahead.pending)
     return pending
+
+
+def repeats(batch: list[Work], pending: PendingWrites) -> bool:
+    """Whether to repeat a commit with an unknown outcome, once. Its units learn that they may be done."""
+    repeats = not pending.counts and not any(work.may_be_done for work in batch)
+    for work in batch:
+        work.may_be_done = True
+    return repeats

@@ -29,7 +29,7 @@ from gatepost.store.loop_commits import LoopCommits
 from gatepost.store.node_watch import NodeWatch, load_shards
 from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites
-from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, unavailable
+from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, Unreplicated, unavailable
 from gatepost.store.postgres_server import PostgresServer
 from gatepost.store.replaced_primary import Watch
 from gatepost.store.schema_check import Maintenance, StoreInfo
@@ -225,6 +225,7 @@ class PostgresStore:
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
+        pending = PendingWrites()
         for attempt in range(_TRIES):
             try:
                 began = time.monotonic()
@@ -241,6 +242,8 @@ class PostgresStore:
                 own = _is_own(error) and not (again and line.mode == "read")
                 separately = line.mode == "append" and (again or own)
                 line.disconnect_after(error)
+                if isinstance(error, Unreplicated) and line.mode == "append" and commit_groups.repeats(batch, pending):
+                    continue
                 for work in batch:
                     work.fail(AppendOnly() if separately else error if own else unavailable(error))
                 if separately or not again:

@@ -32,6 +32,9 @@ _OPTIONS: dict[str, str | int] = {
 }  # fmt: skip
 # Seconds for each of several servers, so that one that vanished does not hide the primary for long.
 _TIMEOUT_OF_EACH = 2
+# Of a statement, by the mode of the connection. A shared commit that waits for a standby is cancelled and repeated so
+# early that callers learn the outcome, and that refresh tokens are in their grace period when callers try again.
+_TIMEOUTS = {"read": "0", "write": "8s", "append": "5s"}
 _ENCODING = "UTF8"
 _FORMATS = {"bytea_output": "hex", "DateStyle": "ISO, MDY", "standard_conforming_strings": "on"}
 _ALWAYS = {"client_encoding": _ENCODING}  # even if the URL, the environment or the role names another encoding
@@ -76,6 +79,10 @@ DISCARD_PLANS = b"DISCARD PLANS"
 
 class AppendOnly(Exception):
     """A unit in a shared transaction tried to write: it has to run in a transaction of its own."""
+
+
+class Unreplicated(psycopg.OperationalError):
+    """A commit is on the primary, and its standbys may not have it."""
 
 
 class PostgresConnection:
@@ -133,7 +140,7 @@ class PostgresConnection:
         """
         values = {
             "local": local,
-            "statement_timeout": "0" if self.mode == "read" else "8s",
+            "statement_timeout": _TIMEOUTS[self.mode],
             "plans": "force_custom_plan" if self.mode == "read" or self.pooled else "force_generic_plan",
             "scans": "on" if self.mode == "read" else "off",
             "page_cost": None if self.mode == "read" else "0.1",
@@ -164,10 +171,10 @@ class PostgresConnection:
         self._unreplicated = self._unreplicated or notice.source_function == "SyncRepWaitForLSN"
 
     def check_replicated(self) -> None:
-        """Raise an error if the last commit was cancelled while it waited for its standbys."""
+        """Raise `Unreplicated` if the last commit was cancelled while it waited for its standbys."""
         if self._unreplicated:
             self._unreplicated = False
-            raise psycopg.OperationalError("a commit was cancelled before a standby had it")
+            raise Unreplicated("a commit was cancelled before a standby had it")
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
         self._note(statement)

@@ -69,6 +69,8 @@ def _completion(
                 answer = refresh_tokens.serialize(service.keys.refresh, successor)
             case Repeat(successor):
                 answer = refresh_tokens.serialize(service.keys.refresh, successor)
+                if tx.may_be_done:  # nobody has got the successor yet
+                    family_rows.restart_grace(tx, family)
             case Stay():
                 updated = family_rows.extend(tx, family, idle_ends_at)
         if not updated:
