@@ -35,7 +35,7 @@ def write(runtime: Runtime, accounts: Iterable[Account], period: Period, directo
     with show.progress("rows") as advance:
         made = export.export(source, accounts, period, directory, advance)
     size = sum(file.bytes for file in made.files.values())
-    place = show.printable(str(directory.absolute()))  # which may be in a directory whose name is not UTF-8
+    place = show.printable(str(directory.absolute()))  # its path may not be valid UTF-8
     if as_json:
         show.document({"directory": place, "bytes": size, "manifest": made})
         return

@@ -52,7 +52,7 @@ def _give_to_owner_of(path: Path, descriptor: int) -> None:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading. To read another one, such as a FIFO or a device, could take forever."""
+    """Open a regular file for reading. Reading a FIFO or a device could block forever."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.open("rb")

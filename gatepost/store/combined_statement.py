@@ -11,7 +11,7 @@ from gatepost.store.postgres_arrays import Array, columns_of
 
 _UNCHANGED = """(SELECT value FROM counters WHERE name = 'changes') = %(changes)b::bigint
   AND (SELECT value FROM counters WHERE name = 'ends') = %(ends)b::bigint"""
-# A server that could not run for a while executes what was sent to it before, although the callers have given up.
+# A server that could not run for a while executes what was sent to it before, even after the callers have given up.
 _IN_TIME = "extract(epoch FROM clock_timestamp()) * 1000 < %(deadline)b::bigint"
 _NAME = re.compile(r"%\((\w+)\)[bs]")
 _GIVEN = re.compile(

@@ -97,9 +97,10 @@ def merged(works: list[Work], mark: object) -> PendingWrites | None:
     return pending
 
 
-def repeats(batch: list[Work], pending: PendingWrites) -> bool:
-    """Whether to repeat a commit with an unknown outcome, once. Its units learn that they may be done."""
-    repeats = not pending.counts and not any(work.may_be_done for work in batch)
+def repeats(batch: list[Work]) -> bool:
+    """Whether to repeat a commit with an unknown outcome, once. The units that were part of it may be done."""
+    if any(work.may_be_done for work in batch):
+        return False
     for work in batch:
-        work.may_be_done = True
-    return repeats
+        work.may_be_done = work.error is None
+    return True

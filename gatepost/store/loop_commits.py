@@ -51,8 +51,8 @@ class LoopCommits:
 
     One commit is under way at a time, and meanwhile the thread does not use the connection. The thread gets all units
     that have to run, that depend on definitions which have changed, or whose commit failed, for example because an
-    event was published before. At worst a commit is made twice: after a lost connection, an event loop that has ended,
-    or in a store that closes.
+    event was published before. At worst a commit is made twice: after a lost connection, a wait for a standby that was
+    cancelled, an event loop that has ended, or in a store that closes.
     """
 
     def __init__(self, line: Line, to_thread: Callable[[list[Work]], None], on_committed: OnCommitted) -> None:
@@ -167,7 +167,7 @@ class _Commit:
 
     def start(self, new_name: bytes) -> None:
         """Begin the commit. The statement gets this name if it has to be prepared."""
-        self.stop_watching()  # what had the number of this socket before
+        self.stop_watching()  # removes handlers of an earlier socket with the same number
         if self._connection.must_discard_plans():
             self._steps.append(partial(self._pgconn.send_query, DISCARD_PLANS))
         name = self._connection.prepared.get(self._statement.text)

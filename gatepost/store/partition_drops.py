@@ -38,6 +38,7 @@ from gatepost.store.schema_check import Maintenance
 from gatepost.store.transaction import LOWEST
 
 SLICE = 2_000  # rows of the partition that a transaction examines
+_MOST_HALVED = 6  # how often cancelled drops halve the rows and bytes that may be moved
 MAX_SECONDS = 20.0  # for a run; the next one continues
 
 
@@ -159,7 +160,7 @@ def _check_size(database: Database, partition: Partition, kept: set[Key], progre
     moved = f"SELECT {_size(table, 'it')} AS size FROM {_joined(partition)} LIMIT {MAX_MOVED + 1}"
     text = f"WITH kept (account, id) AS ({_KEYS}) SELECT count(*), coalesce(sum(size), 0) FROM ({moved}) moved"
     [(count, size)] = run(database, text, _keys(kept))
-    halved = progress.cancelled[name]
+    halved = min(progress.cancelled[name], _MOST_HALVED)
     if count > MAX_MOVED >> halved or size > MAX_BYTES >> halved:
         raise _Crowded
 
@@ -310,6 +311,8 @@ def _keep_for_longer(database: Database, attempts: Partition, days: int) -> Part
     if count <= MAX_MOVED and size <= MAX_BYTES:
         return attempts
     [(longest,)] = run(database, f"SELECT max(d.keep_days) {longer}", attempts.range)
+    if longest is None:  # they were deleted just now
+        return attempts
     name = f"{ATTEMPTS.name}_{longest}_{clock.from_milliseconds(attempts.since):%Y%m%d}"
     with database.transaction():
         if not begin(database):

@@ -34,6 +34,9 @@ _END = re.compile(r"TO \('\\x([0-9a-f]*)'\)")
 _BOUNDS = re.compile(r"FOR VALUES FROM \('\\x([0-9a-f]*)'\) TO \('\\x([0-9a-f]*)'\)")
 
 
+_WAITING = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled, psycopg.errors.DeadlockDetected)
+
+
 class Table(NamedTuple):
     """A partitioned table. Its partitions by time belong to one retention class each, or to the longest one in use."""
 
@@ -108,7 +111,7 @@ def step(names: list[str], done: Maintenance, name: str, change: Callable[[], bo
     try:
         if change():
             names.append(name)
-    except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled, NotYet) as error:
+    except (*_WAITING, NotYet) as error:
         done.waiting[name] = str(error).strip()
 
 

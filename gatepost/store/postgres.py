@@ -29,7 +29,13 @@ from gatepost.store.loop_commits import LoopCommits
 from gatepost.store.node_watch import NodeWatch, load_shards
 from gatepost.store.notify import Listener, Notifier
 from gatepost.store.pending import Again, PendingWrites
-from gatepost.store.postgres_connection import AppendOnly, PostgresConnection, Unreplicated, unavailable
+from gatepost.store.postgres_connection import (
+    AppendOnly,
+    PostgresConnection,
+    Unreplicated,
+    has_unknown_outcome,
+    unavailable,
+)
 from gatepost.store.postgres_server import PostgresServer
 from gatepost.store.replaced_primary import Watch
 from gatepost.store.schema_check import Maintenance, StoreInfo
@@ -41,6 +47,7 @@ from gatepost.store.work import (
     Gathering,
     OnCommit,
     Work,
+    check_callers,
     ignore_commit,
     leave_batch,
     settle,
@@ -159,7 +166,6 @@ class PostgresStore:
         """PostgreSQL makes its checkpoints itself."""
 
     def maintain_partitions(self) -> Maintenance:
-        """Make partitions ahead, and drop those whose retention has ended."""
         return self.server.maintain_partitions()
 
     def remove_dead_rows(self) -> list[str]:
@@ -225,7 +231,6 @@ class PostgresStore:
 
     def _transact(self, line: "_ThreadConnection", batch: list[Work]) -> None:
         """Run units in one transaction. Afterwards each has its result or its error."""
-        pending = PendingWrites()
         for attempt in range(_TRIES):
             try:
                 began = time.monotonic()
@@ -234,15 +239,15 @@ class PostgresStore:
                     pending = self._run_all(connection, line.cache, batch, group, retried=attempt > 0)
                     if not connection.write_pending(pending):
                         raise Again("another transaction wrote a row")
-                    if line.mode != "read" and all(work.left for work in batch):
-                        raise Unavailable("no caller waits for this commit any more")
+                    if line.mode != "read":
+                        check_callers(batch)
             except BaseException as error:  # noqa: BLE001 (whatever it was, every caller must get it)
                 line.cache.clear()  # it may hold what was rolled back
                 again = isinstance(error, (Again, *_RETRIED))
                 own = _is_own(error) and not (again and line.mode == "read")
                 separately = line.mode == "append" and (again or own)
                 line.disconnect_after(error)
-                if isinstance(error, Unreplicated) and line.mode == "append" and commit_groups.repeats(batch, pending):
+                if isinstance(error, Unreplicated) and line.mode == "append" and commit_groups.repeats(batch):
                     continue
                 for work in batch:
                     work.fail(AppendOnly() if separately else error if own else unavailable(error))
@@ -278,7 +283,7 @@ class PostgresStore:
         except Exception as error:  # noqa: BLE001 (the transaction that follows reports the error)
             line.disconnect_after(error)
             for work in batch:
-                work.may_be_done = is_sent
+                work.may_be_done = is_sent and has_unknown_outcome(error)
             return False
         for work in batch:
             work.result = work.precomputed.result  # type: ignore[union-attr]

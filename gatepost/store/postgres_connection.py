@@ -34,7 +34,7 @@ _OPTIONS: dict[str, str | int] = {
 _TIMEOUT_OF_EACH = 2
 # Of a statement, by the mode of the connection. A shared commit that waits for a standby is cancelled and repeated so
 # early that callers learn the outcome, and that refresh tokens are in their grace period when callers try again.
-_TIMEOUTS = {"read": "0", "write": "8s", "append": "5s"}
+_TIMEOUTS = {"read": "0", "write": "8s", "append": "4s"}
 _ENCODING = "UTF8"
 _FORMATS = {"bytea_output": "hex", "DateStyle": "ISO, MDY", "standard_conforming_strings": "on"}
 _ALWAYS = {"client_encoding": _ENCODING}  # even if the URL, the environment or the role names another encoding
@@ -83,6 +83,11 @@ class AppendOnly(Exception):
 
 class Unreplicated(psycopg.OperationalError):
     """A commit is on the primary, and its standbys may not have it."""
+
+
+def has_unknown_outcome(error: Exception) -> bool:
+    """Whether a commit that failed with this error may have succeeded: the server did not say that it failed."""
+    return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P01").startswith("57P")
 
 
 class PostgresConnection:
@@ -341,7 +346,7 @@ def _open(options: dict[str, Any], setting: str, limit: float) -> Database:
 
     If a service file names the hosts, the driver tries them in order. After `limit` seconds the connection is broken.
     """
-    wanted = options["target_session_attrs"]
+    wanted = options.get("target_session_attrs", "any")  # the driver leaves it out if it prefers standbys
     asks = wanted in ("primary", "read-write") and (options.get("host") or options.get("hostaddr"))
     attrs = {"target_session_attrs": "any"} if asks else {}
     database: Database = psycopg.connect(autocommit=True, **(options | attrs))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from gatepost.core import clock
-from gatepost.core.errors import Unavailable
+from gatepost.core.errors import GatepostError, Unavailable
 from gatepost.store.transaction import NO_HINTS, Hints, Precomputed, Unit
 
 T = TypeVar("T")
@@ -60,6 +60,20 @@ class Work:
             on_early_result, self.on_early_result = self.on_early_result, None
             with suppress(Exception):  # the caller does the same after the commit, and then it counts
                 on_early_result(result)
+
+
+class _Abandoned(GatepostError):
+    """The callers of a commit have left, so nothing is written."""
+
+
+def check_callers(works: Iterable[Work]) -> None:
+    """Raise an error if no caller waits for the commit of these units any more.
+
+    Plain threads are not considered, because a command may take longer than it waits. Neither are units that may be
+    done: callers who try again profit from what the repetition writes.
+    """
+    if all(work.left and work.future is not None and not work.may_be_done for work in works):
+        raise _Abandoned("no caller waits for this commit any more")
 
 
 def use_early(works: Iterable[Work]) -> None:

@@ -208,6 +208,37 @@ def test_an_event_whose_commit_was_cancelled_before_a_standby_had_it(
     assert outcome.again
 
 
+def test_only_units_of_a_cancelled_commit_may_be_done(
+    server: postgres.Server, store: PostgresStore, account: str
+) -> None:  # fmt: skip
+    """A unit that could not share the commit, such as a refresh with a stolen token, was not part of it."""
+    shared: list[bool] = []
+    alone: list[bool] = []
+
+    def recording_unit(tx: Tx) -> str:
+        shared.append(tx.may_be_done)
+        return make.record(tx, account, "shared").subject
+
+    def writing_unit(tx: Tx) -> None:
+        alone.append(tx.may_be_done)
+        tx.probe(1)
+
+    with configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
+        wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
+        running = pool.submit(parallel.run, store, [recording_unit, writing_unit], APPEND_ONLY)
+        while not running.done():
+            _cancel_waiting(server)
+        assert all(isinstance(outcome, Unavailable) for outcome in running.result())
+    assert True in shared
+    assert True not in alone
+
+
+def test_standbys_can_be_preferred(server: postgres.Server) -> None:
+    url = f"postgresql://{postgres.OWNER}@127.0.0.1:{server.port}/postgres?target_session_attrs=prefer-standby"
+    with open_database(url) as database:
+        assert database.info.port == int(server.port)
+
+
 @pytest.mark.parametrize("hints", [Hints(), APPEND_ONLY], ids=["alone", "shared"])
 def test_a_commit_cancelled_before_a_standby_has_it(
     server: postgres.Server, store: PostgresStore, account: str, hints: Hints

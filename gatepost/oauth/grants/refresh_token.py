@@ -69,7 +69,7 @@ def _completion(
                 answer = refresh_tokens.serialize(service.keys.refresh, successor)
             case Repeat(successor):
                 answer = refresh_tokens.serialize(service.keys.refresh, successor)
-                if tx.may_be_done:  # nobody has got the successor yet
+                if tx.may_be_done:  # no response with the successor was sent
                     family_rows.restart_grace(tx, family)
             case Stay():
                 updated = family_rows.extend(tx, family, idle_ends_at)
