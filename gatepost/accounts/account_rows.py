@@ -32,6 +32,11 @@ def page(tx: Tx, after: str, limit: int) -> list[Account]:
     return [_account.decode(row[0]) for row in tx.rows("list_accounts", after=after, limit=limit)]
 
 
+def retention_classes(tx: Tx) -> set[int]:
+    """The days for which accounts keep their rows, other than the defaults."""
+    return {int(seconds) // 86400 for row in tx.rows("retention_classes") for seconds in row if seconds is not None}
+
+
 def add(tx: Tx, account: Account) -> bool:
     """Insert an account. False if the name is taken."""
     document = _encode(account).decode()

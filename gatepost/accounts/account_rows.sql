@@ -8,5 +8,8 @@ SELECT document FROM accounts WHERE id = :id
 SELECT document FROM accounts WHERE name = :name
 -- name: lock_account
 SELECT document FROM accounts WHERE id = :id /*postgres: FOR UPDATE */
+-- name: retention_classes
+SELECT DISTINCT document /*postgres: ::json */ -> 'settings' ->> 'retention',
+    document /*postgres: ::json */ -> 'settings' ->> 'audit_retention' FROM accounts
 -- name: list_accounts
 SELECT document FROM accounts WHERE name > :after ORDER BY name LIMIT :limit

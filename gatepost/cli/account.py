@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from gatepost.accounts import SETTINGS, Account, lookup
+from gatepost.accounts import SETTINGS, Account, account_rows, lookup
 from gatepost.cli import output, profiles, show
 from gatepost.cli.define import SECRET_WOULD_BE_LOST, save_option
 from gatepost.cli.options import account_named, contents, pairs, quiet_option, with_store
@@ -110,7 +110,10 @@ def show_account(runtime: Runtime, name: str, as_json: bool) -> None:
 def set_settings(runtime: Runtime, name: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Change settings of an account: KEY=VALUE, KEY=@FILE for the content of a file, KEY= for the default."""
     changes = pairs(settings)
-    _show(runtime.store.run_now(lambda tx: account_admin.change(tx, runtime.service, name, changes)), as_json)
+    changed = runtime.store.run_now(lambda tx: account_admin.change(tx, runtime.service, name, changes))
+    if {"retention", "audit_retention"} & changes.keys():  # the first rows of a new class should find its table
+        runtime.store.maintain_partitions(runtime.store.read_now(account_rows.retention_classes))
+    _show(changed, as_json)
 
 
 @account.command()

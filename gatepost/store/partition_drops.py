@@ -8,7 +8,7 @@ a drop that could not get its locks now.
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -92,9 +92,9 @@ class Progress:
         self.cancelled = Counter({name: count for name, count in self.cancelled.items() if name in names})
 
 
-def maintain(database: Database, now: int, progress: Progress) -> Maintenance:
+def maintain(database: Database, now: int, progress: Progress, classes: Collection[int] = ()) -> Maintenance:
     """Make the partitions of the next days, and drop those whose retention has ended."""
-    done = partitions.make(database, now, progress.cancelled_classes)
+    done = partitions.make(database, now, progress.cancelled_classes, classes)
     expired = [each for table in TABLES for each in existing(database, table) if each.is_expired(now)]
     progress.forget_except({partition.name for partition in expired})
     progress.begin()

@@ -5,7 +5,7 @@ step is a transaction that either happens or does not, and one process at a time
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ class Table(NamedTuple):
 
     name: str
     key: str  # the column with the id of which the time counts
-    classes: tuple[int, ...] = ()  # which have a table each
+    classes: tuple[int, ...] = ()  # which can have a table each
     defaults: tuple[int, ...] = ()  # of these, those of new accounts
     options: str = ""
     large: str = ""  # the column with almost all bytes of a row, if rows can be large
@@ -86,8 +86,10 @@ class Partition(NamedTuple):
         return {"low": _id(self.since), "high": _id(self.until)}
 
 
-def make(database: Database, now: int, cancelled: set[str] | None = None) -> Maintenance:
-    """Make the tables of all retention classes, and the partitions of the next days for those in use.
+def make(
+    database: Database, now: int, cancelled: set[str] | None = None, given: Collection[int] = ()
+) -> Maintenance:  # fmt: skip
+    """Make the tables of the given retention classes, and the partitions of the next days for those in use.
 
     `cancelled` are the tables that took too long to make. They are not tried again.
     """
@@ -96,7 +98,7 @@ def make(database: Database, now: int, cancelled: set[str] | None = None) -> Mai
         return done  # the tables are not partitioned
     cancelled = set() if cancelled is None else cancelled
     for table in (ENTRIES, DELIVERIES):
-        for days in sorted({*table.classes} - {*classes(database, table)}):
+        for days in sorted(_needed(database, table, given) - {*classes(database, table)}):
             step(done.made, done, table.parent(days), partial(_add_class, database, table, days, cancelled))
     longest = max(in_use(database, DELIVERIES))
     for table in TABLES:
@@ -153,6 +155,14 @@ def in_use(database: Database, table: Table) -> list[int]:
 
 
 # --- making
+
+
+def _needed(database: Database, table: Table, given: Collection[int]) -> set[int]:
+    """The retention classes of new accounts, the given ones, and those of rows that are outside of all classes."""
+    rest = f"{table.name}_rest"
+    [(size,)] = run(database, f"SELECT pg_table_size('{rest}')")
+    of_rows = run(database, f"SELECT DISTINCT keep_days FROM {rest}") if size <= MAX_BYTES else []
+    return {*table.classes} & {*table.defaults, *given, *(days for (days,) in of_rows)}
 
 
 def _add_class(database: Database, table: Table, days: int, cancelled: set[str]) -> bool:

@@ -6,7 +6,7 @@ event loop itself sends the commits of units that ran ahead (`loop_commits`).
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -165,8 +165,8 @@ class PostgresStore:
     def checkpoint(self) -> None:
         """PostgreSQL makes its checkpoints itself."""
 
-    def maintain_partitions(self) -> Maintenance:
-        return self.server.maintain_partitions()
+    def maintain_partitions(self, classes: Collection[int] = ()) -> Maintenance:
+        return self.server.maintain_partitions(classes)
 
     def remove_dead_rows(self) -> list[str]:
         """Remove dead rows that VACUUM has to leave, unless the tables are distributed. Returns the tables."""

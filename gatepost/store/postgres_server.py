@@ -1,6 +1,6 @@
 """A PostgreSQL database: how it is reached, migrated, maintained and examined."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
@@ -102,10 +102,10 @@ class PostgresServer:
         except psycopg.Error as error:
             raise unavailable(error) from error
 
-    def maintain_partitions(self) -> Maintenance:
-        """Make partitions ahead, and drop those whose retention has ended."""
+    def maintain_partitions(self, classes: Collection[int]) -> Maintenance:
+        """Make partitions ahead, also for these retention classes, and drop those whose retention has ended."""
         now = milliseconds(self._clock())
-        done = self._maintain(lambda database: partition_drops.maintain(database, now, self._progress))
+        done = self._maintain(lambda database: partition_drops.maintain(database, now, self._progress, classes))
         return done or Maintenance([], [], {})
 
     def remove_dead_rows(self) -> list[str]:

@@ -9,7 +9,7 @@ last queues last, so that none starves, and a process that is killed leaves both
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -126,7 +126,7 @@ class SqliteStore:
     def checkpoint(self) -> None:
         self._file.checkpoint(self._log.check)
 
-    def maintain_partitions(self) -> Maintenance:
+    def maintain_partitions(self, _classes: Collection[int] = ()) -> Maintenance:
         return Maintenance([], [], {})  # there are none
 
     def remove_dead_rows(self) -> list[str]:

@@ -286,7 +286,8 @@ def test_a_longer_class_with_many_attempts_keeps_their_partition(
 def test_a_class_has_partitions_from_the_day_after_its_first_row(
     store: Store, backend: Postgres, account: str, watch: FakeClock
 ) -> None:
-    """Its table was made by the migration, so that no row has to be moved."""
+    """Its table was made when an account got this retention, so that no row has to be moved."""
+    store.maintain_partitions({90})
     assert not [name for name in names(backend) if name.startswith("entries_90_2")]
     event = publish(store, account, watch, days=90)
     assert table_of(backend, "entries", event) == "entries_90_rest"
@@ -335,56 +336,50 @@ def test_partitions_are_listed_while_another_process_drops_some(
 # --- stores that have rows of a class without a table
 
 
-@pytest.fixture
-def older(backend: Postgres, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store in which only the first retention classes of entries have a table."""
-    opened = backend.open()
-    with monkeypatch.context() as context:
-        context.setattr(partitions, "ENTRIES", partitions.ENTRIES._replace(classes=(30, 400)))
-        opened.migrate()
-    return opened
-
-
-def test_a_store_gets_the_tables_of_all_classes(older: Store, backend: Postgres, watch: FakeClock) -> None:
-    assert older.maintain_partitions().made == ["entries_7", "entries_90", "entries_2555"]
-    assert table_of(backend, "entries", publish(older, ids.new("acc"), watch, days=90)) == "entries_90_rest"
-    made = older.maintain_partitions().made
+def test_a_store_gets_the_tables_of_the_given_classes(store: Store, backend: Postgres, watch: FakeClock) -> None:
+    """Those of the settings of its accounts, so that the first rows find a table."""
+    given = {7, 90, 2555}
+    assert store.maintain_partitions(given).made == [
+        "entries_7", "entries_90", "entries_2555", "deliveries_7", "deliveries_90",
+    ]  # fmt: skip
+    assert table_of(backend, "entries", publish(store, ids.new("acc"), watch, days=90)) == "entries_90_rest"
+    made = store.maintain_partitions(given).made
     assert made
     assert all(name.startswith("entries_90_2") for name in made)
 
 
-def test_few_rows_are_moved_to_the_table_of_their_class(older: Store, backend: Postgres, watch: FakeClock) -> None:
+def test_few_rows_are_moved_to_the_table_of_their_class(store: Store, backend: Postgres, watch: FakeClock) -> None:
     account = ids.new("acc")
-    event = publish(older, account, watch, days=90)
+    event = publish(store, account, watch, days=90)
     assert table_of(backend, "entries", event) == "entries_rest"
-    assert "entries_90" in older.maintain_partitions().made
+    assert "entries_90" in store.maintain_partitions().made
     assert table_of(backend, "entries", event) == "entries_90_rest"
-    assert older.read_now(lambda tx: entry_rows.load(tx, account, event)) is not None
+    assert store.read_now(lambda tx: entry_rows.load(tx, account, event)) is not None
 
 
 @pytest.mark.parametrize("limit", ["MAX_MOVED", "MAX_BYTES"])
 def test_many_rows_are_not_moved(
-    older: Store, backend: Postgres, watch: FakeClock, monkeypatch: pytest.MonkeyPatch, limit: str
+    store: Store, backend: Postgres, watch: FakeClock, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(partitions, limit, 1)
-    events = [publish(older, ids.new("acc"), watch, days=90) for _ in range(2)]
-    maintained = older.maintain_partitions()
+    events = [publish(store, ids.new("acc"), watch, days=90) for _ in range(2)]
+    maintained = store.maintain_partitions({90})
     assert "entries_90" not in maintained.made
     assert maintained.waiting["entries_90"].startswith("too many rows would be moved")
     assert {table_of(backend, "entries", event) for event in events} == {"entries_rest"}
 
 
-def test_a_move_that_took_too_long_is_not_tried_again(older: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_that_took_too_long_is_not_tried_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def cancel(_database: Database, _table: Table, days: int) -> None:
-        tried.append(days)
+    def cancel(_database: Database, table: Table, days: int) -> None:
+        tried.append((table.name, days))
         raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
 
     monkeypatch.setattr(partitions, "_move_class", cancel)
-    assert "statement timeout" in older.maintain_partitions().waiting["entries_90"]
-    assert "took too long" in older.maintain_partitions().waiting["entries_90"]
-    assert tried == [7, 90, 2555]
+    assert "statement timeout" in store.maintain_partitions({90}).waiting["entries_90"]
+    assert "took too long" in store.maintain_partitions({90}).waiting["entries_90"]
+    assert tried == [("entries", 90), ("deliveries", 90)]
 
 
 # --- rows without a partition

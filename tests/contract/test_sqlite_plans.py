@@ -17,6 +17,7 @@ SORTING = {
     "attempts_given": "attempts of given deliveries",
     "deliveries_since": "counts of one account",
     "count_queue": "a limited number of rows",
+    "retention_classes": "the retentions that accounts have",
     "tallied": "counts of one account",
     "endpoint_tallies_given": "counts of given endpoints",
 }
