@@ -192,6 +192,26 @@ def _open_to_all(path: Path) -> bool:
     return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
 
 
+@contextmanager
+def configured(server: Server, name: str, value: str) -> Iterator[None]:
+    """Change a setting of the running server, and change it back."""
+    with psycopg.connect(server.url(), autocommit=True) as operator:
+        operator.execute("SET synchronous_commit = local")
+        operator.execute(f"ALTER SYSTEM SET {name} = {value}".encode())
+        operator.execute("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            operator.execute(f"ALTER SYSTEM RESET {name}".encode())
+            operator.execute("SELECT pg_reload_conf()")
+
+
+def cancel_waiting(server: Server) -> None:
+    """Cancel all commits that wait for a standby."""
+    with psycopg.connect(server.url(), autocommit=True) as operator:
+        operator.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt, EOFError), running() as server:
         print(server.url(), flush=True)

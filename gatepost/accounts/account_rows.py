@@ -33,7 +33,7 @@ def page(tx: Tx, after: str, limit: int) -> list[Account]:
 
 
 def retention_classes(tx: Tx) -> set[int]:
-    """The days for which accounts keep their rows, other than the defaults."""
+    """The days for which accounts keep their rows, as far as their settings say."""
     return {int(seconds) // 86400 for row in tx.rows("retention_classes") for seconds in row if seconds is not None}
 
 

@@ -157,6 +157,8 @@ async def keep_keys(runtime: Runtime) -> None:
 
 async def maintain_partitions(runtime: Runtime) -> None:
     """On PostgreSQL, make partitions ahead, and drop those whose retention has ended."""
+    if runtime.store.dialect != "postgres":
+        return
     classes = await runtime.store.read(account_rows.retention_classes)
     done = await asyncio.to_thread(runtime.store.maintain_partitions, classes)
     for name in done.dropped:

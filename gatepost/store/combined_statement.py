@@ -45,21 +45,23 @@ def combine(
     appended = [(statements[name], rows) for name, rows in pending.statements()]
     for number, (text, rows) in enumerate(appended):
         parameters |= columns_of(text, rows, f"a{number}_")
-    conditions = [_UNCHANGED] * (unless_changed is not None) + [_IN_TIME] * (deadline is not None)
-    text = _combined(tuple(conditional), tuple(text for text, _ in appended), tuple(conditions))
+    preconditions = [_UNCHANGED] * (unless_changed is not None) + [_IN_TIME] * (deadline is not None)
+    text = _combined(tuple(conditional), tuple(text for text, _ in appended), tuple(preconditions))
     numbered, names = _numbered(text)
     return CombinedStatement(numbered, [parameters[name] for name in names])
 
 
 @cache
-def _combined(conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...], given: tuple[str, ...]) -> str:
+def _combined(
+    conditional: tuple[tuple[str, str], ...], appended: tuple[str, ...], preconditions: tuple[str, ...]
+) -> str:  # fmt: skip
     """One statement that runs all of these, or none of them. It returns whether it ran them.
 
     The check of a conditional write returns the rows that can be written, so their number decides. If it is too small,
     every statement is given no rows.
     """
     parts: list[str] = []
-    conditions = [*given]
+    conditions = [*preconditions]
     updates: list[str] = []
     for number, (update, check) in enumerate(conditional):
         columns, unnest, text = _split(update, f"c{number}_")

@@ -2,8 +2,8 @@
 
 A drop locks a table that everything uses, so it moves few rows. Rows in other tables that belong to the partition are
 deleted before it, in slices: short transactions that block nothing. If more rows must stay than a drop may move, the
-others are deleted in slices as well, and the partition is dropped when enough rows have gone. Nothing is deleted before
-a drop that could not get its locks now.
+others are deleted in slices as well, and the partition is dropped when enough rows have gone. Before a run deletes
+anything for a drop, it checks that the drop could get its locks.
 """
 
 import time
@@ -117,7 +117,7 @@ def _drop(database: Database, partition: Partition, now: int, progress: Progress
     except _Crowded:
         progress.set_crowded(partition.name)
         raise NotYet("too many of its rows must stay; the others are deleted in slices") from None
-    except psycopg.errors.QueryCanceled as error:  # it is tried again when half as many rows must stay
+    except psycopg.errors.QueryCanceled as error:  # the next try moves at most half as many rows
         progress.cancelled[partition.name] += 1
         progress.set_crowded(partition.name)
         raise NotYet(str(error).strip()) from None

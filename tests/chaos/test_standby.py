@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psycopg
-
 from tests import postgres, service
 from tests.login import Platform
 from tests.waiting import LIMIT
@@ -21,21 +19,15 @@ def no_standby(server: postgres.Server) -> Iterator[None]:
     stop = threading.Event()
 
     def cancel() -> None:
-        with psycopg.connect(server.url(), autocommit=True) as operator:
-            while not stop.wait(0.05):
-                operator.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        while not stop.wait(0.05):
+            postgres.cancel_waiting(server)
 
     thread = threading.Thread(target=cancel)
-    with psycopg.connect(server.url(), autocommit=True) as operator:
-        operator.execute("SET synchronous_commit = local")
-        operator.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        operator.execute("SELECT pg_reload_conf()")
+    with postgres.configured(server, "synchronous_standby_names", "nobody"):
         thread.start()
         try:
             yield
         finally:
-            operator.execute("ALTER SYSTEM RESET synchronous_standby_names")
-            operator.execute("SELECT pg_reload_conf()")
             stop.set()
             thread.join(LIMIT)
 

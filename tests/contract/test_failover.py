@@ -64,20 +64,6 @@ def recording(account: str, name: str) -> Unit[str]:
     return lambda tx: make.record(tx, account, name).subject
 
 
-@contextmanager
-def configured(server: postgres.Server, name: str, value: str) -> Iterator[None]:
-    """Change a setting of the running server, and change it back."""
-    with psycopg.connect(server.url(), autocommit=True) as operator:
-        operator.execute("SET synchronous_commit = local")
-        operator.execute(f"ALTER SYSTEM SET {name} = {value}".encode())
-        operator.execute("SELECT pg_reload_conf()")
-        try:
-            yield
-        finally:
-            operator.execute(f"ALTER SYSTEM RESET {name}".encode())
-            operator.execute("SELECT pg_reload_conf()")
-
-
 def _shows(server: postgres.Server, name: str, value: str) -> bool:
     with psycopg.connect(server.url()) as connection:
         return connection.execute(f"SHOW {name}".encode()).fetchall() == [(value,)]
@@ -85,7 +71,7 @@ def _shows(server: postgres.Server, name: str, value: str) -> bool:
 
 def test_a_server_that_cannot_write_is_not_used(server: postgres.Server, store: PostgresStore, account: str) -> None:
     """Reads would succeed there, but on a standby they may be out of date."""
-    with configured(server, "default_transaction_read_only", "on"):
+    with postgres.configured(server, "default_transaction_read_only", "on"):
         wait_until(lambda: _shows(server, "default_transaction_read_only", "on"))
         with pytest.raises(Unavailable, match=r"read-only|ReadOnly"):  # of a connection that was open before
             store.run_now(lambda tx: make.record(tx, account, "lost"))
@@ -117,7 +103,7 @@ def test_the_address_of_a_host_that_can_write_is_used(
     monkeypatch.setenv("PGPORT", server.port)
     with postgres.running({"listen_addresses": "127.0.0.2", "port": server.port}) as other:
         for read_only, expected in ((other, server), (server, other)):
-            with configured(read_only, "default_transaction_read_only", "on"):
+            with postgres.configured(read_only, "default_transaction_read_only", "on"):
                 wait_until(lambda read_only=read_only: _shows(read_only, "default_transaction_read_only", "on"))  # type: ignore[misc]
                 for hosts in (f"gone.example,db.example:{server.port}", ""):
                     with open_database(f"postgresql://{postgres.OWNER}@{hosts}/postgres") as database:
@@ -195,12 +181,12 @@ def test_an_event_whose_commit_was_cancelled_before_a_standby_had_it(
         return publish.publish_event(tx, found, event, Origin("test"))
 
     parallel.run(store, [recording(account, "first")], hints=APPEND_ONLY)
-    with configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
+    with postgres.configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
         wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
         for hints in (APPEND_ONLY, APPEND_ONLY, Hints()):
             running = pool.submit(parallel.run, store, [publishing], hints)
             while not running.done():
-                _cancel_waiting(server)
+                postgres.cancel_waiting(server)
             [outcome] = running.result()
             assert isinstance(outcome, Unavailable), outcome
     [outcome] = parallel.run(store, [publishing], hints=APPEND_ONLY)
@@ -223,11 +209,11 @@ def test_only_units_of_a_cancelled_commit_may_be_done(
         alone.append(tx.may_be_done)
         tx.probe(1)
 
-    with configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
+    with postgres.configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
         wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
         running = pool.submit(parallel.run, store, [recording_unit, writing_unit], APPEND_ONLY)
         while not running.done():
-            _cancel_waiting(server)
+            postgres.cancel_waiting(server)
         assert all(isinstance(outcome, Unavailable) for outcome in running.result())
     assert True in shared
     assert True not in alone
@@ -246,11 +232,11 @@ def test_a_commit_cancelled_before_a_standby_has_it(
     """PostgreSQL then reports success, but the commit is lost if a standby becomes the primary."""
     for name in ("first", "second"):  # the second is appended with a single statement
         parallel.run(store, [recording(account, name)], hints=hints)
-    with configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
+    with postgres.configured(server, "synchronous_standby_names", "nobody"), ThreadPoolExecutor() as pool:
         wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
         running = pool.submit(parallel.run, store, [recording(account, "lost")], hints)
         while not running.done():
-            _cancel_waiting(server)
+            postgres.cancel_waiting(server)
         [outcome] = running.result()
         assert isinstance(outcome, Unavailable)
         assert "before a standby had it" in str(outcome)
@@ -262,16 +248,16 @@ def test_a_cancelled_commit_is_noticed_without_warnings(
 ) -> None:
     """Only a warning tells of it, and the role or the database can be configured to send none."""
     store.run_now(recording(account, "first"))
-    with configured(server, "client_min_messages", "error"), ThreadPoolExecutor() as pool:
+    with postgres.configured(server, "client_min_messages", "error"), ThreadPoolExecutor() as pool:
         wait_until(lambda: _shows(server, "client_min_messages", "error"))
         with (
             closing(PostgresStore(server.url(), watch, create_deliveries)) as other,
-            configured(server, "synchronous_standby_names", "nobody"),
+            postgres.configured(server, "synchronous_standby_names", "nobody"),
         ):
             wait_until(lambda: _shows(server, "synchronous_standby_names", "nobody"))
             running = pool.submit(parallel.run, other, [recording(account, "lost")], Hints())
             while not running.done():
-                _cancel_waiting(server)
+                postgres.cancel_waiting(server)
             [outcome] = running.result()
     assert isinstance(outcome, Unavailable)
     assert "before a standby had it" in str(outcome)
@@ -300,11 +286,6 @@ def _appending_process(server: postgres.Server, store: PostgresStore, account: s
         [(query,)] = operator.execute(used, [process]).fetchall()
         assert "INSERT INTO entries" in query, "the entry was inserted by another connection"
     return process
-
-
-def _cancel_waiting(server: postgres.Server) -> None:
-    with psycopg.connect(server.url(), autocommit=True) as operator:
-        operator.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 
 
 def test_a_primary_that_stands_still(
